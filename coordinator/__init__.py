@@ -1,0 +1,1 @@
+"""The coordinator service: owns the algorithm (outer loop, certificate, stopping) and the K worker streams."""

@@ -1,0 +1,1 @@
+"""The worker service: owns one shard and its dual variables."""
