@@ -1,0 +1,165 @@
+"""Algorithm 1 (AccCoCoA+, arXiv 1711.05305), the coordinator's part: a state machine over numpy values.
+
+The coordinator keeps v_a = A alpha and v_z = A z; the dual variables themselves live with the workers. One round is
+
+    w_t, plans = loop.begin_round()        v_y = (1 - gamma theta) v_a + gamma theta v_z,  w_t = grad f(v_y)
+    ... every worker answers A_k dz_k ...
+    loop.end_round(answers)                v_z += sum_k A_k dz_k,  v_a = v_y + sum_k (gamma theta / p_k) A_k dz_k
+
+Worker k visits the fraction p_k <= 1 of its coordinates in a round (algorithm section 5; p_k = 1 is the paper's
+Algorithm 1). Plain CoCoA+ is the same loop restarted after every round.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acccocoa.errors import UsageError
+from acccocoa.losses import Vector
+from acccocoa.problem import Problem
+
+Restart = Literal["gap", "gradient", "none"]
+RESTARTS: tuple[Restart, ...] = ("gap", "gradient", "none")
+
+GAP_RESTART_FACTOR = 0.1
+"""Restart when the certified gap has fallen by this factor since the last restart (algorithm section 5)."""
+
+
+def next_theta(theta: float, gamma: float) -> float:
+    """theta_{t+1} of Algorithm 1, the positive root of x^2 + gamma theta^2 x - theta^2 = 0 (eq. quadratic)."""
+    square = theta * theta
+    # the paper's (sqrt(gamma^2 theta^4 + 4 theta^2) - gamma theta^2) / 2, without its cancellation
+    return 2.0 * square / (math.sqrt(gamma * gamma * square * square + 4.0 * square) + gamma * square)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A worker's answer to a round: A_k dz_k on its support.
+
+    support : positions in the shared vector, shape (m,), or None when the array covers it whole
+    a_dz : float64, shape (m,)
+    fraction : p_k of the round
+    """
+
+    support: NDArray[np.uint32] | None
+    a_dz: Vector
+    fraction: float = 1.0
+
+
+class OuterLoop:
+    """Algorithm 1 between two restarts, and the restarts.
+
+    Parameters
+    ----------
+    problem : the objective
+    d : length of the shared vector
+    blocks : K, how many blocks of coordinates are solved at the same time
+    gamma : aggregation, in [1/K, 1]
+    sigma : sigma'; None takes the safe gamma * K (eq. sigmaineq)
+    accelerate : False is CoCoA+
+    restart : rule by which momentum is dropped
+
+    Raises
+    ------
+    UsageError : gamma or sigma outside its range
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        d: int,
+        blocks: int,
+        gamma: float = 1.0,
+        sigma: float | None = None,
+        accelerate: bool = True,
+        restart: Restart = "gap",
+    ) -> None:
+        # 1/K is not exact in binary: allow for its last digit
+        if not (1.0 - 1e-12) / blocks <= gamma <= 1.0:
+            raise UsageError(f"--gamma {gamma:g}", f"must be between 1/K = {1 / blocks:g} and 1")
+        if sigma is not None and not (math.isfinite(sigma) and sigma > 0):
+            raise UsageError(f"--sigma {sigma:g}", "must be a finite number > 0")
+        self.problem = problem
+        self.gamma = gamma
+        self.sigma = gamma * blocks if sigma is None else sigma
+        self.accelerate = accelerate
+        self.restart_rule: Restart = restart
+        self.round = 0
+        self.restarts = 0
+        self.v_a: Vector = np.zeros(d)
+        self.v_z: Vector = np.zeros(d)
+        self.v_y: Vector = self.v_a
+        self.theta = 1.0
+        self._starting = True
+        self._gap_at_restart = math.inf
+
+    @property
+    def gamma_theta(self) -> float:
+        """gamma * theta_t, the weight of z_t in y_t."""
+        return self.gamma * self.theta
+
+    def resync(self, v: Vector) -> None:
+        """Go on from alpha with A alpha = v: z := alpha, theta := theta_0 (algorithm section 5)."""
+        self.v_a = v.copy()
+        self.v_z = v.copy()
+        self._starting = True
+
+    def restart(self) -> None:
+        """Drop the momentum: z := alpha, theta := theta_0. The workers do the same when the next round begins."""
+        self.v_z[:] = self.v_a
+        self._starting = True
+        self.restarts += 1
+
+    @property
+    def starting(self) -> bool:
+        """The round under way, or the next one, is the first since a (re)start: z = alpha."""
+        return self._starting
+
+    def begin_round(self, smallest_fraction: float) -> Vector:
+        """Set y_t and theta_t and return w_t = grad f(A y_t), float64, shape (d,).
+
+        smallest_fraction : min_k p_k of this round; after a (re)start it is theta_0
+        """
+        if self._starting:
+            self.theta = smallest_fraction
+        else:
+            self.theta = min(self.theta, smallest_fraction)
+        gamma_theta = self.gamma_theta
+        self.v_y = (1.0 - gamma_theta) * self.v_a + gamma_theta * self.v_z
+        return self.problem.grad_f(self.v_y)
+
+    def end_round(self, contributions: Sequence[Contribution]) -> None:
+        """Add up the workers' A_k dz_k in rank order, so that the order of arrival does not matter; t := t + 1."""
+        previous = self.v_a
+        self.v_a = self.v_y.copy()
+        for part in contributions:
+            where = slice(None) if part.support is None else part.support
+            self.v_z[where] += part.a_dz
+            self.v_a[where] += (self.gamma_theta / part.fraction) * part.a_dz
+        opposed = self.restart_rule == "gradient" and not self._starting and self._opposes_momentum(previous)
+        self.theta = next_theta(self.theta, self.gamma)
+        self._starting = False
+        self.round += 1
+        if not self.accelerate:
+            self.v_z[:] = self.v_a
+            self._starting = True
+        elif opposed:
+            self.restart()
+
+    def _opposes_momentum(self, previous: Vector) -> bool:
+        """(v_y - v_a+)'(v_a+ - v_a) > 0: the step goes against where the momentum led."""
+        return float((self.v_y - self.v_a) @ (self.v_a - previous)) > 0.0
+
+    def observe_gap(self, gap: float) -> None:
+        """Tell the loop a certified gap; between end_round and begin_round. It may restart."""
+        if math.isinf(self._gap_at_restart):
+            self._gap_at_restart = gap
+        elif (
+            self.accelerate and self.restart_rule == "gap" and gap <= GAP_RESTART_FACTOR * self._gap_at_restart
+        ):
+            self._gap_at_restart = gap
+            self.restart()

@@ -1,0 +1,339 @@
+"""Every numba kernel of the worker, in one file: a cached kernel does not notice edits of another module's functions.
+
+Symbols are those of algorithm section 3. All kernels take a shard's rows x_i as `indptr` (uint64, shape (n + 1,)),
+`indices` (uint32, positions in the worker's compact feature order), `values` (float32 or float64), and accumulate in
+float64. Unsigned subscripts matter: numba tests signed ones for negative wrap-around, which costs half the speed.
+Summation order is written out, never left to fast-math, so that equal inputs give equal bits everywhere.
+
+A `Loss` is acccocoa.losses.Loss: numbers only, so that the compiled kernels can be cached on disk.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from acccocoa.losses import Loss
+
+Values = NDArray[np.float32] | NDArray[np.float64]
+
+SUMMED_TOGETHER = 16
+"""Examples whose terms are added up before they join a long sum: keeps rounding small."""
+
+NEWTON_STEPS = 50
+"""Far beyond what the logistic step needs; reaching it would mean NaN, which the outer loop then finds."""
+
+
+# numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
+def _kernel(function: Any) -> Any:
+    return njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+@_kernel
+def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: NDArray[np.float64]) -> float:
+    """x_i'u of the row at positions start to stop, in four interleaved partial sums."""
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    s0 = s1 = s2 = s3 = 0.0
+    j = start
+    while j + four <= stop:
+        s0 += values[j] * u[indices[j]]
+        s1 += values[j + one] * u[indices[j + one]]
+        s2 += values[j + two] * u[indices[j + two]]
+        s3 += values[j + three] * u[indices[j + three]]
+        j += four
+    while j < stop:
+        s0 += values[j] * u[indices[j]]
+        j += one
+    return (s0 + s1) + (s2 + s3)
+
+
+@_kernel
+def axpy(
+    indices: NDArray[np.uint32],
+    values: Values,
+    start: np.uint64,
+    stop: np.uint64,
+    c: float,
+    u: NDArray[np.float64],
+) -> None:
+    """u += c x_i for the row at positions start to stop."""
+    j = start
+    while j < stop:
+        u[indices[j]] += c * values[j]
+        j += np.uint64(1)
+
+
+@_kernel
+def logistic_root(c: float, r: float, guess: float) -> float:
+    """The t with t + c + r sigma(t) = 0 (r >= 0), sigma the logistic function, from any guess; then a = s sigma(t).
+
+    With c = y p - q a_old and r = q s this is the stationarity of the logistic step, log(a/(s-a)) + y p + q (a - a_old)
+    = 0, in t = log(a/(s-a)): no cancellation where a is close to 0 or to s. The function is increasing, convex left of
+    0 and concave right of 0, so Newton's method on the root's side of 0 converges monotonically after one step.
+    """
+    at_zero = c + 0.5 * r
+    if at_zero == 0.0:
+        return 0.0
+    left = at_zero > 0.0
+    t = min(max(guess, -c - r), 0.0) if left else max(min(guess, -c), 0.0)
+    for _ in range(NEWTON_STEPS):
+        e = math.exp(-abs(t))
+        sigma = e / (1.0 + e) if t < 0.0 else 1.0 / (1.0 + e)
+        slope = 1.0 + r * e / ((1.0 + e) * (1.0 + e))
+        change = (t + c + r * sigma) / slope
+        moved = t - change
+        if left and moved > 0.0 or not left and moved < 0.0:
+            moved = 0.0
+        done = abs(moved - t) <= 1e-7 * (1.0 + abs(t))
+        t = moved
+        if done:
+            break
+    return t
+
+
+@_kernel
+def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: float) -> float:
+    """argmin over b of s loss*(-b/s) + p (b - beta) + q/2 (b - beta)^2, for weight s > 0 and q >= 0.
+
+    q = 0 belongs to a row without entries (then p = 0): the minimiser of the conjugate alone.
+    """
+    if loss.logistic:
+        # near the optimum log(a/(s-a)) is close to -y p already
+        t = logistic_root(y * p - q * (y * beta), q * s, -y * p)
+        e = math.exp(-abs(t))
+        return y * s / (1.0 + e) if t >= 0.0 else y * s * e / (1.0 + e)
+    denominator = q + loss.curvature / s
+    numerator = y - p + q * beta
+    if loss.epsilon > 0.0:
+        if numerator > loss.epsilon:
+            numerator -= loss.epsilon
+        elif numerator < -loss.epsilon:
+            numerator += loss.epsilon
+        else:
+            return 0.0
+        b = numerator / denominator
+    elif numerator == 0.0:
+        return 0.0
+    else:
+        b = beta + (y - p - loss.curvature / s * beta) / denominator if denominator > 0.0 else numerator / denominator
+    bound = s * loss.bound
+    if loss.classifier:
+        a = y * b
+        return y * min(max(a, 0.0), bound)
+    return min(max(b, -bound), bound)
+
+
+@_kernel
+def sdca(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    y: NDArray[np.float64],
+    s: NDArray[np.float64],
+    squared_norms: NDArray[np.float64],
+    z: NDArray[np.float64],
+    u: NDArray[np.float64],
+    first: int,
+    last: int,
+    bucket: int,
+    order: NDArray[np.uint32],
+    kappa: float,
+    loss: Loss,
+) -> int:
+    """Coordinate minimisation of G_k (paper, eq. subpdef4) over the buckets named by `order`; updates z and u.
+
+    Parameters
+    ----------
+    y, s, squared_norms, z : label, weight, |x_i|^2 and dual variable of every example, float64, shape (n,)
+    u : w_t + kappa * sum_i (z_i - z_i,t) x_i, float64, shape (support,)
+    first, last, bucket : the block's examples; bucket b holds `bucket` examples from first + bucket*b on, within last
+    order : uint32, buckets to visit
+    kappa : kappa of section 3 over n, so that the quadratic of example i is q = kappa |x_i|^2
+
+    Returns
+    -------
+    examples visited
+    """
+    steps = 0
+    for position in range(len(order)):
+        start = first + bucket * np.int64(order[position])
+        for example in range(start, min(start + bucket, last)):
+            i = np.uint64(example)
+            weight = s[i]
+            if weight == 0.0:
+                continue
+            begin, end = indptr[i], indptr[i + np.uint64(1)]
+            old = z[i]
+            p = dot(indices, values, begin, end, u)
+            new = coordinate_step(loss, y[i], weight, old, p, kappa * squared_norms[i])
+            if new != old:
+                z[i] = new
+                axpy(indices, values, begin, end, kappa * (new - old), u)
+            steps += 1
+    return steps
+
+
+@_kernel
+def squared_norms(indptr: NDArray[np.uint64], values: Values, out: NDArray[np.float64]) -> None:
+    """out_i = |x_i|^2, shape (n,)."""
+    for example in range(len(out)):
+        i = np.uint64(example)
+        total = 0.0
+        j = indptr[i]
+        while j < indptr[i + np.uint64(1)]:
+            total += np.float64(values[j]) * np.float64(values[j])
+            j += np.uint64(1)
+        out[i] = total
+
+
+@_kernel
+def add_columns(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    beta: NDArray[np.float64],
+    first: int,
+    last: int,
+    out: NDArray[np.float64],
+) -> None:
+    """out += sum of beta_i x_i over examples first to last; out has the support's shape (without the factor 1/n)."""
+    for example in range(first, last):
+        i = np.uint64(example)
+        if beta[i] != 0.0:
+            axpy(indices, values, indptr[i], indptr[i + np.uint64(1)], beta[i], out)
+
+
+@_kernel
+def loss_value(loss: Loss, y: float, p: float) -> float:
+    """loss(y, p); see acccocoa.losses.value."""
+    if loss.logistic:
+        m = -y * p
+        return max(m, 0.0) + math.log1p(math.exp(-abs(m)))
+    if loss.classifier:
+        t = max(1.0 - y * p, 0.0)
+    else:
+        t = max(abs(y - p) - loss.epsilon, 0.0)
+    if t == 0.0:
+        return 0.0
+    b = min(t / loss.curvature, loss.bound) if loss.curvature > 0.0 else loss.bound
+    return t * b - 0.5 * loss.curvature * b * b
+
+
+@_kernel
+def conjugate_value(loss: Loss, y: float, s: float, beta: float) -> float:
+    """s loss*(-beta/s) for a feasible beta; see acccocoa.losses.conjugate."""
+    if beta == 0.0:
+        return 0.0
+    if loss.logistic:
+        a = y * beta
+        rest = s - a
+        inside = a * math.log(a / s)
+        return inside + rest * math.log(rest / s) if rest > 0.0 else inside
+    return -y * beta + loss.epsilon * abs(beta) + 0.5 * loss.curvature * beta * beta / s
+
+
+@_kernel
+def loss_sum(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    y: NDArray[np.float64],
+    s: NDArray[np.float64],
+    w: NDArray[np.float64],
+    first: int,
+    last: int,
+    loss: Loss,
+) -> float:
+    """sum_i s_i loss(y_i, x_i'w) over examples first to last."""
+    total = 0.0
+    for start in range(first, last, SUMMED_TOGETHER):
+        part = 0.0
+        for example in range(start, min(start + SUMMED_TOGETHER, last)):
+            i = np.uint64(example)
+            p = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
+            part += s[i] * loss_value(loss, y[i], p)
+        total += part
+    return total
+
+
+@_kernel
+def conjugate_sum(
+    y: NDArray[np.float64],
+    s: NDArray[np.float64],
+    alpha: NDArray[np.float64],
+    z: NDArray[np.float64],
+    gamma_theta: float,
+    first: int,
+    last: int,
+    loss: Loss,
+) -> float:
+    """sum_i s_i loss_i*(-y_i/s_i) at the dual point (1 - gamma theta) alpha + gamma theta z (paper's y_t)."""
+    total = 0.0
+    for start in range(first, last, SUMMED_TOGETHER):
+        part = 0.0
+        for i in range(start, min(start + SUMMED_TOGETHER, last)):
+            if s[i] > 0.0:
+                part += conjugate_value(loss, y[i], s[i], (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i])
+        total += part
+    return total
+
+
+@_kernel
+def advance(
+    alpha: NDArray[np.float64],
+    z: NDArray[np.float64],
+    z_next: NDArray[np.float64],
+    gamma_theta: float,
+    fraction: float,
+) -> None:
+    """alpha := y + (gamma theta / p_k) (z_next - z) with y = (1 - gamma theta) alpha + gamma theta z; z := z_next.
+
+    Paper, eq. afasfasfdsafa; p_k = 1 there. All arrays have shape (n,) and are updated in place.
+    """
+    step = gamma_theta / fraction
+    for i in range(len(alpha)):
+        y = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
+        alpha[i] = y + step * (z_next[i] - z[i])
+        z[i] = z_next[i]
+
+
+@_kernel
+def take_rows(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: Values,
+    rows: NDArray[np.int64],
+    compact: NDArray[np.uint32],
+    out_indptr: NDArray[np.uint64],
+    out_indices: NDArray[np.uint32],
+    out_values: Values,
+) -> None:
+    """Copy the rows named, in that order, with every feature number j replaced by compact[j]."""
+    position = np.uint64(0)
+    out_indptr[0] = position
+    for k in range(len(rows)):
+        row = np.uint64(rows[k])
+        j = np.uint64(indptr[row])
+        stop = np.uint64(indptr[row + np.uint64(1)])
+        while j < stop:
+            out_indices[position] = compact[np.uint64(indices[j])]
+            out_values[position] = values[j]
+            position += np.uint64(1)
+            j += np.uint64(1)
+        out_indptr[np.uint64(k) + np.uint64(1)] = position
+
+
+@_kernel
+def count_features(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None:
+    """counts[j] += number of the rows named that have feature j; shape (d,)."""
+    for k in range(len(rows)):
+        row = np.uint64(rows[k])
+        j = np.uint64(indptr[row])
+        stop = np.uint64(indptr[row + np.uint64(1)])
+        while j < stop:
+            counts[np.uint64(indices[j])] += 1
+            j += np.uint64(1)

@@ -1,0 +1,197 @@
+"""One round of Algorithm 1 on one worker, on numpy values: the certificate at (y_t, w_t) and the step to z_{t+1}.
+
+Every block of the shard (one a thread) is a block of the paper's partition: it minimises its own G_k from its own copy
+of u, so that threads never race and the same seed gives the same bits. Their A dz are summed before they travel.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acccocoa import losses
+from acccocoa.losses import Vector
+from acccocoa.problem import Problem
+from worker import kernels
+from worker.shard import Block, Shard
+from worker.state import DualState, Pending
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What the coordinator asks of this worker in round t; symbols as in Algorithm 1 and algorithm section 5.
+
+    visits : by block, buckets to visit;  fraction : p_k
+    """
+
+    round: int
+    theta: float
+    gamma: float
+    sigma: float
+    visits: Sequence[int]
+    fraction: float
+    restart: bool = False
+
+    @property
+    def gamma_theta(self) -> float:
+        """gamma * theta_t, the weight of z_t in y_t."""
+        return self.gamma * self.theta
+
+
+@functools.lru_cache(maxsize=128)
+def pass_order(seed: int, rank: int, block: int, number: int, buckets: int) -> NDArray[np.uint32]:
+    """The shuffled order of a block's buckets in its pass of that number; uint32, shape (buckets,)."""
+    return np.random.default_rng([seed, rank, block, number]).permutation(buckets).astype(np.uint32)
+
+
+def order_of_visits(seed: int, rank: int, block: int, cursor: int, visits: int, buckets: int) -> NDArray[np.uint32]:
+    """The next `visits` buckets after `cursor` visited ones: shuffled passes, one after the other."""
+    parts = []
+    while visits > 0:
+        number, offset = divmod(cursor, buckets)
+        part = pass_order(seed, rank, block, number, buckets)[offset : offset + visits]
+        parts.append(part)
+        cursor += len(part)
+        visits -= len(part)
+    return np.concatenate(parts)
+
+
+class LocalSolver:
+    """Solves the rounds of one job on one shard.
+
+    Parameters
+    ----------
+    shard : the data;  problem : the objective over all shards
+    positive_label : for classifiers, the label that is +1
+    rank, seed : of this worker and of the job; they determine the order of visits
+    pool : as many threads as the shard has blocks
+    """
+
+    def __init__(
+        self, shard: Shard, problem: Problem, positive_label: float, rank: int, seed: int, pool: ThreadPoolExecutor
+    ) -> None:
+        self.shard = shard
+        self.problem = problem
+        self.rank = rank
+        self.seed = seed
+        self._loss = problem.loss
+        self._pool = pool
+        if self._loss.classifier:
+            self.y: Vector = np.where(shard.labels == positive_label, 1.0, -1.0)
+        else:
+            self.y = shard.labels
+        self.s: Vector = np.ones(shard.n)
+
+    def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
+        """Run the work on every block at the same time; results in the order of the blocks."""
+        blocks = self.shard.blocks
+        if len(blocks) == 1:
+            return [work(0, blocks[0])]
+        return list(self._pool.map(work, range(len(blocks)), blocks))
+
+    def loss_sum(self, w: Vector) -> float:
+        """sum_i s_i loss(y_i, x_i'w); w on the support, float64."""
+        shard = self.shard
+        return sum(
+            self._each_block(
+                lambda _, block: float(
+                    kernels.loss_sum(
+                        shard.indptr, shard.indices, shard.values, self.y, self.s, w, block.first, block.last, self._loss
+                    )
+                )
+            )
+        )
+
+    def conjugate_sum(self, state: DualState, gamma_theta: float) -> float:
+        """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z."""
+        return sum(
+            self._each_block(
+                lambda _, block: float(
+                    kernels.conjugate_sum(
+                        self.y, self.s, state.alpha, state.z, gamma_theta, block.first, block.last, self._loss
+                    )
+                )
+            )
+        )
+
+    def a_alpha(self, alpha: Vector) -> Vector:
+        """A_k alpha_k on the support, float64, computed from the dual variables alone."""
+        shard = self.shard
+
+        def columns(_: int, block: Block) -> Vector:
+            out = np.zeros(len(shard.support))
+            kernels.add_columns(shard.indptr, shard.indices, shard.values, alpha, block.first, block.last, out)
+            return out
+
+        return functools.reduce(np.add, self._each_block(columns)) / self.problem.n
+
+    def solve(self, state: DualState, plan: RoundPlan, w: Vector) -> tuple[Vector, int]:
+        """Minimise G_k approximately from z_t; leaves z_{t+1} pending in the state.
+
+        Parameters
+        ----------
+        state : at the start of round t;  w : w_t on the support, float64
+
+        Returns
+        -------
+        A_k dz_k on the support (float64), and the number of coordinates visited
+        """
+        shard = self.shard
+        kappa = self.problem.lipschitz * plan.theta * plan.sigma / plan.fraction
+        z_next = state.z.copy()
+
+        def descend(index: int, block: Block) -> tuple[Vector, int]:
+            visits = int(plan.visits[index])
+            order = order_of_visits(self.seed, self.rank, index, state.cursors[index], visits, block.buckets)
+            u = w.copy()
+            steps = kernels.sdca(
+                shard.indptr,
+                shard.indices,
+                shard.values,
+                self.y,
+                self.s,
+                shard.squared_norms,
+                z_next,
+                u,
+                block.first,
+                block.last,
+                block.bucket,
+                order,
+                kappa / self.problem.n,
+                self._loss,
+            )
+            u -= w
+            u /= kappa
+            return u, int(steps)
+
+        results = self._each_block(descend)
+        state.pending = Pending(
+            z_next,
+            plan.gamma_theta,
+            plan.fraction,
+            [cursor + int(visits) for cursor, visits in zip(state.cursors, plan.visits, strict=True)],
+        )
+        return functools.reduce(np.add, [u for u, _ in results]), sum(steps for _, steps in results)
+
+
+def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
+    """Compile every kernel the solver calls for values of that dtype (or load it from numba's cache on disk)."""
+    indptr = np.array([0, 1], dtype=np.uint64)
+    one = np.ones(1)
+    indices = np.zeros(1, dtype=np.uint32)
+    values = np.ones(1, dtype=dtype)
+    loss = losses.loss("hinge")
+    kernels.sdca(
+        indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss
+    )
+    kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
+    kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
+    kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))
+    kernels.advance(np.zeros(1), np.zeros(1), one, 1.0, 1.0)
