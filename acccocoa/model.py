@@ -308,7 +308,7 @@ def score(
     Returns
     -------
     score : with spellings, {"n", "n_correct", "accuracy"}: labels are compared by value, "1" is "+1";
-        with values, {"n", "mse", "r2"}. What is undefined (no examples; r2 of labels all alike) is None.
+        with values, {"n", "mse", "r2"}. What is undefined (no examples; r2 of labels all alike) or overflows is None.
 
     Raises
     ------
@@ -324,9 +324,12 @@ def score(
         return {"n": n, "n_correct": n_correct, "accuracy": n_correct / n if n else None}
     if not n:
         return {"n": 0, "mse": None, "r2": None}
-    mse = float(np.mean(error**2))
-    variance = float(np.var(examples.labels))
-    return {"n": n, "mse": mse, "r2": 1 - mse / variance if variance > 0 else None}
+    with np.errstate(over="ignore", invalid="ignore"):
+        mse = float(np.mean(error**2))
+        variance = float(np.var(examples.labels))
+    if not math.isfinite(mse):
+        return {"n": n, "mse": None, "r2": None}
+    return {"n": n, "mse": mse, "r2": 1 - mse / variance if 0 < variance < math.inf else None}
 
 
 def _is_archive(path: str | os.PathLike[str]) -> bool:

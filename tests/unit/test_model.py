@@ -636,6 +636,12 @@ def test_mean_squared_error_and_r2() -> None:
     assert score(np.array([1.0, 2.0]), labelled(1, 1)) == {"n": 2, "mse": 0.5, "r2": None}
 
 
+def test_score_that_overflows() -> None:
+    assert score(np.array([1e200, -1e200]), labelled(1, 2)) == {"n": 2, "mse": None, "r2": None}
+    assert score(np.array([1e200, -1e200]), labelled(1e200, -1e200)) == {"n": 2, "mse": 0.0, "r2": None}
+    assert score(np.array([np.inf, np.inf]), labelled(1, 2)) == {"n": 2, "mse": None, "r2": None}
+
+
 def test_score_of_nothing() -> None:
     assert score(np.array([], dtype=np.str_), labelled()) == {"n": 0, "n_correct": 0, "accuracy": None}
     assert score(np.array([], dtype=np.float64), labelled()) == {"n": 0, "mse": None, "r2": None}

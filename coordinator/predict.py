@@ -1,0 +1,161 @@
+"""The command `predict`: a model and data in, one prediction a line out, and how good they are."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from acccocoa import libsvm, model
+from acccocoa.atomic import atomic_write, check_writable
+from acccocoa.errors import UsageError
+from acccocoa.model import Model
+
+
+def lines(trained: Model, values: NDArray[np.float64], *, probability: bool = False) -> Iterable[str]:
+    """The predictions as text, without line ends.
+
+    Parameters
+    ----------
+    trained : the model
+    values : float64, shape (n,), its decision values
+    probability : whether to write the probabilities of the labels too, as LIBLINEAR's predict does: first a line
+        `labels +1 -1`, then lines of the predicted label and one probability for each label in that order
+
+    Returns
+    -------
+    lines : n strings, or n + 1 with probabilities; numbers with as many digits as it takes to read them back exactly
+
+    Raises
+    ------
+    UsageError : probabilities are asked of a model that has none
+    """
+    predictions = trained.predict_labels(values)
+    if probability:
+        columns = trained.probabilities(values).tolist()
+        header = f"labels {' '.join(trained.labels)}"
+        rows = zip(predictions.tolist(), columns, strict=True)
+        return [header, *(f"{label} {' '.join(map(repr, row))}" for label, row in rows)]
+    return map(str, predictions.tolist())
+
+
+def describe(scores: dict[str, int | float | None]) -> str:
+    """One sentence on a score (see model.score) for a person to read."""
+
+    def number(value: float | None) -> str:
+        return "undefined" if value is None else f"{value:.6g}"
+
+    if "accuracy" in scores:
+        accuracy = scores["accuracy"]
+        share = "undefined" if accuracy is None else f"{100 * accuracy:.6g}%"
+        return f"accuracy = {share} ({scores['n_correct']}/{scores['n']})"
+    return f"mean squared error = {number(scores['mse'])}, R2 = {number(scores['r2'])} ({scores['n']} examples)"
+
+
+def run(
+    model_path: str,
+    data: str,
+    *,
+    out: str | None = None,
+    probability: bool = False,
+    as_json: bool = False,
+    zero_based: bool = False,
+    threads: int = 1,
+) -> dict[str, object]:
+    """Predict the examples of a file.
+
+    Predictions go to `out`, atomically, or else to standard output (with `as_json` nowhere: that is for the result).
+    How many are right goes to standard error. What can be found wrong before the data is read is.
+
+    Parameters
+    ----------
+    model_path : the model, see model.load
+    data : a source of LIBSVM text, see libsvm.read; values are kept in float64
+    out : file for the predictions
+    probability : see `lines`
+    as_json : whether to print the result on standard output, as one JSON object
+    zero_based : whether indices in the data begin at 0
+    threads : number of threads that parse the data
+
+    Returns
+    -------
+    result : n, d, nnz (of the data), the entries of model.score (accuracy and n_correct, or mse and r2),
+        loss, probability, model, data, out (paths as given; out may be None)
+
+    Raises
+    ------
+    UsageError : `out` cannot be written, or would replace the model or the data; the model has no probabilities
+    DataError : the model or the data cannot be read
+    """
+    trained = model.load(model_path)
+    if probability:
+        trained.require_probabilities()
+    if out is not None:
+        _check_out(out, {"model": model_path, "data": data})
+    examples = libsvm.read([data], zero_based=zero_based, dtype=np.float64, threads=threads)
+    values = trained.decision_values(examples)
+    scores = model.score(trained.predict_labels(values), examples)
+    result: dict[str, object] = {
+        **scores,
+        "d": examples.d,
+        "nnz": examples.nnz,
+        "loss": trained.loss,
+        "probability": probability,
+        "model": model_path,
+        "data": data,
+        "out": out,
+    }
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(_text(lines(trained, values, probability=probability)).encode())
+    elif not as_json:
+        click.echo(_text(lines(trained, values, probability=probability)), nl=False)
+    click.echo(describe(scores), err=True)
+    if as_json:
+        click.echo(json.dumps(result, allow_nan=False))
+    return result
+
+
+def _text(each: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in each)
+
+
+def _check_out(out: str, inputs: dict[str, str]) -> None:
+    """Make sure that `out` can be written and is none of the inputs (what it is called: its path)."""
+    check_writable(out)
+    if Path(out).exists():
+        for what, path in inputs.items():
+            if Path(path).exists() and Path(out).samefile(path):
+                raise UsageError(f"--out {out}", f"is the file the {what} comes from", "choose another name")
+
+
+@click.command()
+@click.option("--model", "model_path", required=True, metavar="PATH", help="Model that train (or LIBLINEAR) wrote.")
+@click.option("--out", metavar="PATH", help="File for the predictions, one a line [default: standard output].")
+@click.option("--probability", is_flag=True, help="Write the probability of each label too (logistic loss only).")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
+@click.option("--zero-based", is_flag=True, help="Feature indices in DATA begin at 0.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="all processors",
+    help="Threads that parse DATA.",
+)
+@click.argument("data", metavar="DATA")
+def predict(
+    model_path: str, data: str, out: str | None, probability: bool, as_json: bool, zero_based: bool, threads: int
+) -> None:
+    """Predict the label (or value) of every example of DATA, a LIBSVM file."""
+    run(
+        model_path,
+        data,
+        out=out,
+        probability=probability,
+        as_json=as_json,
+        zero_based=zero_based,
+        threads=threads,
+    )
