@@ -606,12 +606,12 @@ def test_predictions() -> None:
 def test_probabilities() -> None:
     model = Model("logistic", ("+1", "-1"), np.ones(1))
     with np.errstate(all="raise"):
-        p = model.probabilities(np.array([0.0, 1.0, -40.0, 1e6, -1e6]))
-    assert p.shape == (5, 2)
+        p = model.probabilities(np.array([0.0, 1.0, -40.0, 40.0, 1e6, -1e6]))
+    assert p.shape == (6, 2)
     assert p[0].tolist() == [0.5, 0.5]
     np.testing.assert_allclose(p[1], [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))], rtol=1e-15)
-    np.testing.assert_allclose(p[2, 0], np.exp(-40), rtol=1e-15)
-    assert p[3:].tolist() == [[1, 0], [0, 1]]
+    np.testing.assert_allclose([p[2, 0], p[3, 1]], np.exp(-40), rtol=1e-15)
+    assert p[4:].tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("loss", [name for name in losses.NAMES if name != "logistic"])
