@@ -60,6 +60,11 @@ class Problem:
         return losses.loss(self.loss_name, self.loss_parameter)
 
     @property
+    def resolved_parameter(self) -> float | None:
+        """The loss's own parameter, the default where none was given; None when the loss has none."""
+        return losses.default_parameter(self.loss_name) if self.loss_parameter is None else self.loss_parameter
+
+    @property
     def lipschitz(self) -> float:
         """L, the Lipschitz constant of grad f (the paper's lambda of section 2)."""
         return 1.0 / (self.lam * (1.0 - self.l1_ratio))

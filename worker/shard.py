@@ -1,6 +1,5 @@
 """A shard as the local solver uses it: shuffled rows, compact features, squared norms, blocks."""
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,15 +64,6 @@ class Shard:
     def nnz(self) -> int:
         """Number of stored entries."""
         return len(self.indices)
-
-
-def content_hash(examples: Examples) -> str:
-    """SHA-256 over the arrays of the examples, hexadecimal: equal exactly when the data is."""
-    digest = hashlib.sha256()
-    for array in (examples.indptr, examples.indices, examples.values, examples.labels):
-        digest.update(str(array.dtype).encode())
-        digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
-    return digest.hexdigest()
 
 
 def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:

@@ -58,6 +58,8 @@ class DescribeReply(_message.Message):
     BLOCKS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
+    LOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
     shard: _builtins.str
@@ -78,6 +80,10 @@ class DescribeReply(_message.Message):
     """the job that holds the worker; empty: none"""
     dtype: _array_pb2.Array.DType.ValueType
     """of the stored values"""
+    load_seconds: _builtins.float
+    """how long reading the shard took"""
+    compile_seconds: _builtins.float
+    """how long the kernels took to compile, or to load from the cache on disk"""
     @_builtins.property
     def label_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelCount]: ...
     def __init__(
@@ -95,10 +101,12 @@ class DescribeReply(_message.Message):
         blocks: _builtins.int = ...,
         job_id: _builtins.str = ...,
         dtype: _array_pb2.Array.DType.ValueType = ...,
+        load_seconds: _builtins.float = ...,
+        compile_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "n", b"n", "nnz", b"nnz", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -137,28 +145,24 @@ class SolveRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
-    RESYNC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start: ...
     @_builtins.property
     def round(self) -> Global___Round: ...
     @_builtins.property
     def chunk(self) -> _array_pb2.Chunk: ...
-    @_builtins.property
-    def resync(self) -> Global___Resync: ...
     def __init__(
         self,
         *,
         start: Global___Start | None = ...,
         round: Global___Round | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
-        resync: Global___Resync | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "round", b"round", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "round", b"round", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk", "resync"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -279,9 +283,6 @@ class Started(_message.Message):
 
     SUPPORT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
-    WARM_FIELD_NUMBER: _builtins.int
-    warm: _builtins.bool
-    """the worker holds dual variables that are not all zero: a Resync is due"""
     @_builtins.property
     def support(self) -> _array_pb2.Array:
         """uint32"""
@@ -295,11 +296,10 @@ class Started(_message.Message):
         *,
         support: _array_pb2.Array | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
-        warm: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["support", b"support"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "support", b"support", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "support", b"support"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -396,7 +396,7 @@ Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):
-    """Followed by A_k dz_k on the support (float64); after a Resync by A_k alpha_k."""
+    """Followed by A_k dz_k on the support (float64)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -425,28 +425,6 @@ class Update(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
-
-@_typing.final
-class Resync(_message.Message):
-    """z := alpha; answered by a Certificate without loss_sum at alpha and an Update with A_k alpha_k."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROUND_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
-    """the round that comes next"""
-    def __init__(
-        self,
-        *,
-        round: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Resync: _TypeAlias = Resync  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):

@@ -1,0 +1,100 @@
+"""numpy arrays <-> protobuf messages: the only place where the two meet.
+
+An array travels as an `Array` message with its first piece, followed by `Chunk` messages of at most CHUNK bytes, so that
+no message comes near gRPC's cap of 4 MB.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acccocoa.v1 import array_pb2 as pb
+
+CHUNK = 1 << 20
+"""Bytes of array data in one message, at most."""
+
+_TO_WIRE = {
+    np.dtype("<f4"): pb.Array.DTYPE_FLOAT32,
+    np.dtype("<f8"): pb.Array.DTYPE_FLOAT64,
+    np.dtype("<u4"): pb.Array.DTYPE_UINT32,
+}
+_FROM_WIRE = {wire: dtype for dtype, wire in _TO_WIRE.items()}
+
+
+class WireError(ValueError):
+    """What arrived is not what was announced: wrong dtype, length or checksum."""
+
+
+def dtype_to_wire(dtype: np.dtype[Any]) -> "pb.Array.DType.ValueType":
+    """The wire's name for a dtype; KeyError when it never travels."""
+    return _TO_WIRE[dtype.newbyteorder("<")]
+
+
+def encode(array: NDArray[Any]) -> tuple[pb.Array, Iterator[pb.Chunk]]:
+    """Header (with the first piece) and the remaining pieces of a one-dimensional array.
+
+    The pieces are views until they are serialised: do not write to the array before they are sent.
+    """
+    data = memoryview(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))).cast("B")
+    header = pb.Array(
+        dtype=dtype_to_wire(array.dtype), length=len(array), crc32=zlib.crc32(data), head=bytes(data[:CHUNK])
+    )
+    return header, (pb.Chunk(data=bytes(data[at : at + CHUNK])) for at in range(CHUNK, len(data), CHUNK))
+
+
+class Decoder:
+    """Collects the pieces of one array.
+
+    Parameters
+    ----------
+    header : as received
+    dtype, length : what the array must be
+
+    Raises
+    ------
+    WireError : the header announces something else; nothing has been allocated then
+    """
+
+    def __init__(self, header: pb.Array, dtype: np.dtype[Any], length: int) -> None:
+        announced = _FROM_WIRE.get(header.dtype)
+        if announced != dtype.newbyteorder("<") or header.length != length:
+            raise WireError(f"an array of {header.length} x {announced} was announced, {length} x {dtype} is due")
+        self._array = np.empty(length, dtype=announced)
+        self._bytes = memoryview(self._array).cast("B") if length else memoryview(bytearray())
+        self._filled = 0
+        self._crc32 = header.crc32
+        self.feed(header.head)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that have not arrived yet."""
+        return len(self._bytes) - self._filled
+
+    def feed(self, data: bytes) -> None:
+        """Add the next piece.
+
+        Raises
+        ------
+        WireError : it is longer than what is missing
+        """
+        if len(data) > self.missing:
+            raise WireError(f"{len(data)} bytes arrived where {self.missing} were missing")
+        self._bytes[self._filled : self._filled + len(data)] = data
+        self._filled += len(data)
+
+    def array(self) -> NDArray[Any]:
+        """The whole array.
+
+        Raises
+        ------
+        WireError : pieces are missing, or the checksum differs
+        """
+        if self.missing:
+            raise WireError(f"{self.missing} bytes are missing")
+        crc32 = zlib.crc32(self._bytes)
+        if crc32 != self._crc32:
+            raise WireError(f"checksum {crc32:08x} of the array differs from {self._crc32:08x}, announced with it")
+        return self._array

@@ -1,0 +1,133 @@
+"""Every setting, once: frozen dataclasses from which the command line, the environment and compose take theirs.
+
+Values are checked where they are made; a wrong one is a UsageError that names its flag.
+"""
+
+import math
+from dataclasses import dataclass
+
+from acccocoa import losses
+from acccocoa.errors import UsageError
+from acccocoa.options import option
+from acccocoa.problem import Problem
+
+
+def _positive(flag: str, value: float | None) -> None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{flag} {value:g}", "must be a finite number > 0")
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Which workers take part, and how long to wait for them."""
+
+    local: int | None = option(
+        None, "start K worker processes on this machine (default with DATA: one a core)", metavar="K", type=int
+    )
+    workers: str | None = option(
+        None, "running workers: HOST:PORT,... or dns:///NAME:PORT or @FILE (one a line)", metavar="ADDRESSES", type=str
+    )
+    connect_timeout: float = option(60.0, "seconds to wait for the workers to be reached and ready", metavar="S")
+    silence: float = option(
+        20.0, "seconds without a sign of life after which a worker counts as lost", metavar="S"
+    )
+    insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
+
+    def __post_init__(self) -> None:
+        _positive("--local", self.local)
+        _positive("--connect-timeout", self.connect_timeout)
+        _positive("--silence", self.silence)
+        if self.local is not None and self.workers is not None:
+            raise UsageError("--local and --workers", "exclude each other", "give one of them")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """How DATA is read."""
+
+    zero_based: bool = option(False, "feature numbers in DATA begin with 0")
+    dtype: str = option("float32", "how values are stored", choices=("float32", "float64"))
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is minimised."""
+
+    loss: str = option("hinge", "loss function", choices=losses.NAMES)
+    loss_parameter: float | None = option(
+        None,
+        "mu of smoothed_hinge (default 0.5), delta of huber (1), epsilon of the epsilon-insensitive losses (0.1)",
+        type=float,
+        metavar="X",
+    )
+    lam: float | None = option(None, "strength of the regulariser (default 1e-4)", type=float, metavar="X")
+    C: float | None = option(None, "LIBLINEAR's C: lam = 1/(C n)", flag="--C", type=float, metavar="X")
+    l1_ratio: float = option(0.0, "share of the l1 norm in the regulariser, 0 <= R < 1", metavar="R")
+    positive_label: float | None = option(
+        None, "label that counts as +1 (default: the larger one)", type=float, metavar="L"
+    )
+
+    def __post_init__(self) -> None:
+        _positive("--lam", self.lam)
+        _positive("--C", self.C)
+        if self.lam is not None and self.C is not None:
+            raise UsageError("--lam and --C", "exclude each other", "give one of them")
+        self.problem(1)
+
+    def problem(self, n: int) -> Problem:
+        """The objective over n examples."""
+        lam = 1.0 / (self.C * n) if self.C is not None else self.lam if self.lam is not None else 1e-4
+        return Problem(self.loss, lam, n, self.l1_ratio, self.loss_parameter)
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """How it is minimised."""
+
+    gamma: float = option(1.0, "aggregation, between 1/K and 1", metavar="G")
+    sigma: float | None = option(None, "sigma' (default: the safe gamma*K)", type=float, metavar="S")
+    accelerate: bool = option(True, "Accelerated CoCoA+, or plain CoCoA+", flag="--accelerate/--no-accelerate")
+    restart: str = option("gap", "rule by which momentum is dropped", choices=("gap", "gradient", "none"))
+    local_epochs: float = option(
+        1.0, "passes over its shard a worker makes in a round; may be less than 1", metavar="E"
+    )
+    threads: int = option(1, "threads of each worker started by --local", metavar="T")
+    seed: int = option(0, "seed of the order of visits", metavar="N")
+
+    def __post_init__(self) -> None:
+        _positive("--gamma", self.gamma)
+        _positive("--sigma", self.sigma)
+        _positive("--local-epochs", self.local_epochs)
+        _positive("--threads", self.threads)
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")
+
+
+@dataclass(frozen=True)
+class StopConfig:
+    """When it ends."""
+
+    tol: float = option(1e-3, "relative certified gap to stop at", metavar="X")
+    abs_tol: float | None = option(None, "absolute certified gap to stop at, too", type=float, metavar="X")
+    max_rounds: int | None = option(None, "stop after N rounds", type=int, metavar="N")
+    max_seconds: float | None = option(None, "stop after S seconds of solving", type=float, metavar="S")
+
+    def __post_init__(self) -> None:
+        _positive("--tol", self.tol)
+        _positive("--abs-tol", self.abs_tol)
+        _positive("--max-rounds", self.max_rounds)
+        _positive("--max-seconds", self.max_seconds)
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """What is written."""
+
+    model: str | None = option(None, "write the model here (LIBLINEAR's format) and PATH.json", metavar="PATH", type=str)
+    trace: str | None = option(None, "write a JSON object a line, one a certified round", metavar="PATH", type=str)
+    json: bool = option(False, "print one JSON object on standard output, and nothing else there")
+    quiet: bool = option(False, "no progress on standard error")
+    certify_every_round: bool = option(False, "certify every round, not only as often as needed")
+    listen: str | None = option(
+        None, "serve Watch, Status and Stop here while training", metavar="HOST:PORT", type=str
+    )

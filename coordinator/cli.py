@@ -1,0 +1,74 @@
+"""acccocoa-coordinator: argv -> settings -> run."""
+
+import json
+import logging
+import sys
+
+import click
+
+from acccocoa import __version__
+from acccocoa.cli import ExitCodes
+from acccocoa.config import AlgorithmConfig, ClusterConfig, DataConfig, ObjectiveConfig, OutputConfig, StopConfig
+from acccocoa.options import options
+from coordinator.predict import predict
+
+
+@click.group(cls=ExitCodes, context_settings={"auto_envvar_prefix": "ACCCOCOA", "show_default": False})
+@click.version_option(__version__)
+def main() -> None:
+    """Train linear models on LIBSVM data over worker services, with a certified duality gap."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s acccocoa-coordinator %(levelname)s %(message)s", stream=sys.stderr
+    )
+
+
+main.add_command(predict)
+
+
+@main.command()
+@click.argument("data", nargs=-1, envvar="ACCCOCOA_TRAIN_DATA")
+@options(ClusterConfig, DataConfig, ObjectiveConfig, AlgorithmConfig, StopConfig, OutputConfig)
+def train(
+    data: tuple[str, ...],
+    cluster_config: ClusterConfig,
+    data_config: DataConfig,
+    objective_config: ObjectiveConfig,
+    algorithm_config: AlgorithmConfig,
+    stop_config: StopConfig,
+    output_config: OutputConfig,
+) -> None:
+    """Train on DATA (LIBSVM files, also .gz .bz2 .xz .zst; - is standard input), or on what running workers hold.
+
+    Minimises (1/n) sum_i loss(y_i, x_i'w) + lam (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2).
+
+    Exit codes: 0 converged to --tol; 2 wrong usage; 3 stopped by a limit; 4 bad data; 5 a worker could not be reached
+    or was lost; 6 numerically inconsistent; 130 interrupted (the model is written all the same).
+    """
+    from coordinator import job  # gRPC and numba take a moment to import: not for --help
+
+    sys.exit(
+        job.train(
+            data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
+        )
+    )
+
+
+@main.command()
+@click.argument("address", metavar="HOST:PORT")
+@click.option("--insecure", is_flag=True, help="allow an unencrypted connection beyond the loopback interface")
+@click.option("--json", "as_json", is_flag=True, help="a JSON object a line")
+def watch(address: str, insecure: bool, as_json: bool) -> None:
+    """Follow the job of the coordinator at HOST:PORT (its --listen) until it ends."""
+    from google.protobuf.json_format import MessageToDict
+
+    from coordinator import service
+
+    for seen in service.watch(address, insecure):
+        if as_json:
+            fields = MessageToDict(seen, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+            click.echo(json.dumps(fields))
+        else:
+            click.echo(
+                f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {seen.relative_gap:.2e}  "
+                f"primal {seen.primal:.8g}  {(seen.bytes_pushed + seen.bytes_returned) / 1e6:.1f} MB  {seen.seconds:.1f} s"
+            )

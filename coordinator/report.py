@@ -1,0 +1,212 @@
+"""What the user sees of a run: the live line, the trace, the JSON object."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.status import Status as LiveLine
+
+from acccocoa.errors import UsageError
+from coordinator.training import CertifiedRound
+
+PLAIN_SECONDS = 2.0
+"""Without a terminal, a line this often at most (the first certified rounds excepted)."""
+
+PLAIN_FIRST = 5
+
+
+def trace_object(seen: CertifiedRound) -> dict[str, object]:
+    """One line of the trace (docs/trace.md)."""
+    return {
+        "round": seen.round,
+        "seconds": seen.seconds,
+        "data_passes": seen.data_passes,
+        "theta": seen.theta,
+        "primal": seen.certified.primal,
+        "dual": seen.certified.dual,
+        "gap": seen.certified.gap,
+        "relative_gap": seen.relative_gap,
+        "best_gap": seen.best_gap,
+        "restart": seen.restart,
+        "bytes_pushed": seen.bytes_pushed,
+        "bytes_returned": seen.bytes_returned,
+        "workers": [
+            {
+                "compute_seconds": worker.compute_seconds,
+                "wait_seconds": worker.wait_seconds,
+                "steps": worker.steps,
+            }
+            for worker in seen.workers
+        ],
+    }
+
+
+class Trace:
+    """Writes a JSON object a line, as the rounds are certified."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            # a trace grows while the run goes on, so that it can be followed and survives a killed run
+            self._stream: TextIO = open(path, "w", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
+        except OSError as error:
+            raise UsageError(f"--trace {path}", f"cannot be written: {error.strerror or error}") from error
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """Write the line of that round."""
+        try:
+            self._stream.write(json.dumps(trace_object(seen)) + "\n")
+        except OSError as error:
+            raise UsageError(f"--trace {self._path}", f"cannot be written: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class Forecast:
+    """Seconds until the target, from the trend of the relative gap's logarithm over the last certified rounds."""
+
+    def __init__(self, target: float) -> None:
+        self._target = target
+        self._seen: list[tuple[float, float]] = []
+
+    def remaining(self, seconds: float, relative_gap: float) -> float | None:
+        """Forecast after one more certified round; None while there is no falling trend."""
+        if relative_gap > 0:
+            self._seen = [*self._seen[-3:], (seconds, math.log(relative_gap))]
+        (first_seconds, first), (last_seconds, last) = self._seen[0], self._seen[-1]
+        if last >= first or last_seconds <= first_seconds:
+            return None
+        return max(0.0, (last - math.log(self._target)) * (last_seconds - first_seconds) / (first - last))
+
+
+def describe(seen: CertifiedRound, remaining: float | None) -> str:
+    """A certified round in one line."""
+    left = "" if remaining is None else f"  about {duration(remaining)} left"
+    megabytes = (seen.bytes_pushed + seen.bytes_returned) / 1e6
+    return (
+        f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {seen.relative_gap:.2e}  "
+        f"primal {seen.certified.primal:.8g}  {megabytes:.1f} MB  {duration(seen.seconds)}{left}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person to read."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+class Progress(Protocol):
+    """Somewhere to show how the run goes; a context manager."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def stage(self, text: str) -> None:
+        """What is being done, before rounds begin."""
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """A certified round."""
+
+
+class _Closing:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class LiveProgress(_Closing):
+    """One line on a terminal, rewritten in place; stays when the run ends."""
+
+    def __init__(self, console: Console, target: float) -> None:
+        self._console = console
+        self._line: LiveLine = console.status("")
+        self._forecast = Forecast(target)
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        self._line.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._line.stop()
+        if self._last:
+            self._console.print(self._last, markup=False, highlight=False)
+
+    def stage(self, text: str) -> None:
+        """Show the stage."""
+        self._line.update(text)
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """Show the round."""
+        self._last = describe(seen, None)
+        self._line.update(describe(seen, self._forecast.remaining(seen.seconds, seen.relative_gap)))
+
+
+class PlainProgress(_Closing):
+    """Lines, at a sensible rate; the last round is always among them."""
+
+    def __init__(self, stream: IO[str], target: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._forecast = Forecast(target)
+        self._clock = clock
+        self._printed = 0
+        self._printed_at = -math.inf
+        self._held: str | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._held is not None:
+            print(self._held, file=self._stream, flush=True)
+
+    def stage(self, text: str) -> None:
+        """Print the stage."""
+        print(text, file=self._stream, flush=True)
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """Print the round, unless one was printed a moment ago."""
+        line = describe(seen, self._forecast.remaining(seen.seconds, seen.relative_gap))
+        now = self._clock()
+        if self._printed < PLAIN_FIRST or now - self._printed_at >= PLAIN_SECONDS:
+            self._printed += 1
+            self._printed_at = now
+            self._held = None
+            print(line, file=self._stream, flush=True)
+        else:
+            self._held = line
+
+
+class NoProgress(_Closing):
+    """Shows nothing."""
+
+    def stage(self, text: str) -> None:
+        """Show nothing."""
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """Show nothing."""
+
+
+def progress(quiet: bool, target: float) -> Progress:
+    """The progress that fits standard error."""
+    if quiet:
+        return NoProgress()
+    if sys.stderr.isatty():
+        return LiveProgress(Console(stderr=True), target)
+    return PlainProgress(sys.stderr, target)

@@ -1,0 +1,62 @@
+"""The worker process: port, health, shard, and an orderly end."""
+
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from acccocoa import security
+from acccocoa.v1 import worker_pb2_grpc
+from worker import source
+from worker.service import WorkerService
+
+log = logging.getLogger(__name__)
+
+HANDLERS = 16
+"""Calls answered at the same time: one job, and Describe and health probes beside it."""
+
+GRACE_SECONDS = 5.0
+"""How long calls under way may take to end when the worker stops."""
+
+
+def run(
+    shard: str,
+    listen: str,
+    *,
+    threads: int,
+    zero_based: bool,
+    dtype: str,
+    insecure: bool,
+    stop: threading.Event,
+) -> None:
+    """Bind the port, load the shard, serve until `stop` is set.
+
+    The port is bound first, so that a taken one is an error at once; health is SERVING only when the shard is loaded
+    and the kernels are compiled. The address in use is printed on standard output.
+
+    Raises
+    ------
+    UsageError : the address cannot be bound, or may not be served unencrypted
+    DataError : the shard cannot be read
+    """
+    handlers = ThreadPoolExecutor(HANDLERS, thread_name_prefix="grpc")
+    grpc_server = grpc.server(handlers, options=security.SERVER_OPTIONS)
+    service = WorkerService()
+    worker_pb2_grpc.add_WorkerServicer_to_server(service, grpc_server)
+    health_service = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, grpc_server)
+    health_service.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+    address = security.bind(grpc_server, listen, insecure)
+    grpc_server.start()
+    print(address, flush=True)
+    try:
+        service.ready(source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads))
+        health_service.set("", health_pb2.HealthCheckResponse.SERVING)
+        log.info("serving %s on %s", shard, address)
+        stop.wait()
+    finally:
+        health_service.enter_graceful_shutdown()
+        grpc_server.stop(GRACE_SECONDS).wait()
+        service.close()
