@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from io import BufferedReader, BytesIO, FileIO, RawIOBase
+from io import BytesIO, FileIO, RawIOBase
 from pathlib import PurePath
 from typing import Any, Final, Protocol
 
@@ -199,10 +199,9 @@ _PIECE_BYTES: Final = 4096
 
 def _decompressed(stored: RawIOBase, new_member: Callable[[], _Decompressor]) -> Iterator[bytes]:
     """The content of a compressed source, piece by piece. Raises what the decompressor does, or EOFError."""
-    buffered = BufferedReader(stored, 1 << 16)
     member: _Decompressor | None = None
     members = 0
-    while piece := buffered.read(_PIECE_BYTES):
+    while piece := stored.read(_PIECE_BYTES):
         while piece:
             if member is None:
                 if members:
@@ -445,8 +444,10 @@ class _Block:
         if capacity <= self.capacity:
             return
         self.capacity = capacity
-        # one byte more, should the last line feed be missing
-        self.text += bytes(capacity + 1 + libsvm_kernels.PADDING - len(self.text))
+        text = bytearray(capacity + 1 + libsvm_kernels.PADDING)  # 1 for a last line feed that is missing
+        text[: len(self.text)] = self.text
+        self.text = text
+        self._text: NDArray[np.uint8] = np.frombuffer(text, np.uint8)
         self.row_ends = np.empty(capacity // 2 + 1, np.int64)
         self.labels = np.empty(capacity // 2 + 1)
         self.indices = np.empty(capacity // 4 + 1, np.int32)
@@ -455,7 +456,6 @@ class _Block:
     def parse(self, size: int, tell_labels: bool) -> None:
         """Parse the first `size` bytes of the text, which end in a line feed; list the labels only on demand."""
         rules = self._rules
-        text = np.frombuffer(self.text, np.uint8)
         room = LABEL_SPELLINGS_KEPT if tell_labels else 0
         self._slots[:] = 0
         self._progress[:] = 0
@@ -463,7 +463,7 @@ class _Block:
         spelled: list[tuple[int, float, str]] = []
         while True:
             libsvm_kernels.parse_lines(
-                text, np.uint64(size), np.uint64(rules.first_index), np.uint64(rules.last_index), rules.limit,
+                self._text, np.uint64(size), np.uint64(rules.first_index), np.uint64(rules.last_index), rules.limit,
                 _powers_of_five(), self.row_ends, self.labels, self.indices, self.values,
                 self._slots, self._label_values[:room], self._label_places, self._progress,
             )  # fmt: skip
