@@ -38,7 +38,7 @@ def encode(array: NDArray[Any]) -> tuple[pb.Array, Iterator[pb.Chunk]]:
 
     The pieces are views until they are serialised: do not write to the array before they are sent.
     """
-    data = memoryview(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))).cast("B")
+    data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).view(np.uint8).data
     header = pb.Array(
         dtype=dtype_to_wire(array.dtype), length=len(array), crc32=zlib.crc32(data), head=bytes(data[:CHUNK])
     )
@@ -59,11 +59,13 @@ class Decoder:
     """
 
     def __init__(self, header: pb.Array, dtype: np.dtype[Any], length: int) -> None:
-        announced = _FROM_WIRE.get(header.dtype)
-        if announced != dtype.newbyteorder("<") or header.length != length:
-            raise WireError(f"an array of {header.length} x {announced} was announced, {length} x {dtype} is due")
-        self._array = np.empty(length, dtype=announced)
-        self._bytes = memoryview(self._array).cast("B") if length else memoryview(bytearray())
+        if header.dtype != dtype_to_wire(dtype) or header.length != length:
+            raise WireError(
+                f"an array of {header.length} x {pb.Array.DType.Name(header.dtype)} was announced, "
+                f"{length} x {dtype} is due"
+            )
+        self._array: NDArray[Any] = np.empty(length, dtype=dtype.newbyteorder("<"))
+        self._bytes = self._array.view(np.uint8).data
         self._filled = 0
         self._crc32 = header.crc32
         self.feed(header.head)

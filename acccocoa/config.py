@@ -5,11 +5,15 @@ Values are checked where they are made; a wrong one is a UsageError that names i
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from acccocoa import losses
 from acccocoa.errors import UsageError
 from acccocoa.options import option
 from acccocoa.problem import Problem
+
+Restart = Literal["gap", "gradient", "none"]
+"""Rules by which the outer loop drops its momentum."""
 
 
 def _positive(flag: str, value: float | None) -> None:
@@ -28,9 +32,7 @@ class ClusterConfig:
         None, "running workers: HOST:PORT,... or dns:///NAME:PORT or @FILE (one a line)", metavar="ADDRESSES", type=str
     )
     connect_timeout: float = option(60.0, "seconds to wait for the workers to be reached and ready", metavar="S")
-    silence: float = option(
-        20.0, "seconds without a sign of life after which a worker counts as lost", metavar="S"
-    )
+    silence: float = option(20.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
 
     def __post_init__(self) -> None:
@@ -87,7 +89,7 @@ class AlgorithmConfig:
     gamma: float = option(1.0, "aggregation, between 1/K and 1", metavar="G")
     sigma: float | None = option(None, "sigma' (default: the safe gamma*K)", type=float, metavar="S")
     accelerate: bool = option(True, "Accelerated CoCoA+, or plain CoCoA+", flag="--accelerate/--no-accelerate")
-    restart: str = option("gap", "rule by which momentum is dropped", choices=("gap", "gradient", "none"))
+    restart: Restart = option("gap", "rule by which momentum is dropped", choices=get_args(Restart))
     local_epochs: float = option(
         1.0, "passes over its shard a worker makes in a round; may be less than 1", metavar="E"
     )
@@ -123,11 +125,11 @@ class StopConfig:
 class OutputConfig:
     """What is written."""
 
-    model: str | None = option(None, "write the model here (LIBLINEAR's format) and PATH.json", metavar="PATH", type=str)
+    model: str | None = option(
+        None, "write the model here (LIBLINEAR's format) and PATH.json", metavar="PATH", type=str
+    )
     trace: str | None = option(None, "write a JSON object a line, one a certified round", metavar="PATH", type=str)
     json: bool = option(False, "print one JSON object on standard output, and nothing else there")
     quiet: bool = option(False, "no progress on standard error")
     certify_every_round: bool = option(False, "certify every round, not only as often as needed")
-    listen: str | None = option(
-        None, "serve Watch, Status and Stop here while training", metavar="HOST:PORT", type=str
-    )
+    listen: str | None = option(None, "serve Watch, Status and Stop here while training", metavar="HOST:PORT", type=str)

@@ -41,9 +41,7 @@ def option(
     """
     if choices:
         type = click.Choice(list(choices))
-    return dataclasses.field(
-        default=default, metadata={"help": help, "flag": flag, "type": type, "metavar": metavar}
-    )
+    return dataclasses.field(default=default, metadata={"help": help, "flag": flag, "type": type, "metavar": metavar})
 
 
 def _parameter_name(cls: type, field: "dataclasses.Field[Any]") -> str:

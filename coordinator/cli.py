@@ -47,9 +47,7 @@ def train(
     from coordinator import job  # gRPC and numba take a moment to import: not for --help
 
     sys.exit(
-        job.train(
-            data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
-        )
+        job.train(data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config)
     )
 
 

@@ -21,8 +21,8 @@ from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import Job, ShardDescription
-from coordinator.outer_loop import Contribution
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class WorkerLink:
         self._silence = silence
         self._channel = security.open_channel(address, insecure)
         self._outbox: queue.SimpleQueue[pb.SolveRequest | None] = queue.SimpleQueue()
-        self._call: grpc.Call | None = None
+        self._call: grpc.CallIterator[pb.SolveReply] | None = None
         self._replies: Iterator[pb.SolveReply] = iter(())
         self._waiting_since: float | None = None
         self._silent = False

@@ -43,9 +43,7 @@ class LocalWorkers:
 
 
 @contextmanager
-def local_workers(
-    examples: Examples, workers: int, threads: int, timeout: float
-) -> Iterator[LocalWorkers]:
+def local_workers(examples: Examples, workers: int, threads: int, timeout: float) -> Iterator[LocalWorkers]:
     """Start the workers on the examples; they end with the context.
 
     Raises

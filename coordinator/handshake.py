@@ -91,9 +91,7 @@ def combine(
     )
 
 
-def _label_pair(
-    shards: Sequence[ShardDescription], positive_label: float | None
-) -> tuple[float, tuple[str, str]]:
+def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None) -> tuple[float, tuple[str, str]]:
     """The larger label is +1 unless the user says otherwise; decided over all shards.
 
     Raises

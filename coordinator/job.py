@@ -205,9 +205,7 @@ def _open_cluster(
     """Connect to the workers, started here if need be; they end with the stack."""
     if config.workers is not None:
         progress.stage(f"connecting to {config.workers}")
-        cluster = Cluster(
-            addresses.resolve(config.workers), insecure=config.insecure, silence=config.silence
-        )
+        cluster = Cluster(addresses.resolve(config.workers), insecure=config.insecure, silence=config.silence)
         stack.callback(cluster.close)
         return cluster, cluster.connect(config.connect_timeout)
     progress.stage(f"reading {', '.join(data)}")
@@ -225,9 +223,7 @@ def _open_cluster(
     return cluster, cluster.connect(config.connect_timeout, local.gone)
 
 
-def _write_model(
-    path: str, job: Job, objective: ObjectiveConfig, w: Vector, summary: dict[str, object]
-) -> None:
+def _write_model(path: str, job: Job, objective: ObjectiveConfig, w: Vector, summary: dict[str, object]) -> None:
     Model(loss=objective.loss, labels=job.labels, w=w).save(path, summary)
 
 

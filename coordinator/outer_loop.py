@@ -13,17 +13,14 @@ Algorithm 1). Plain CoCoA+ is the same loop restarted after every round.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from acccocoa.config import Restart
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.problem import Problem
-
-Restart = Literal["gap", "gradient", "none"]
-RESTARTS: tuple[Restart, ...] = ("gap", "gradient", "none")
 
 GAP_RESTART_FACTOR = 0.1
 """Restart when the certified gap has fallen by this factor since the last restart (algorithm section 5)."""
@@ -158,8 +155,6 @@ class OuterLoop:
         """Tell the loop a certified gap; between end_round and begin_round. It may restart."""
         if math.isinf(self._gap_at_restart):
             self._gap_at_restart = gap
-        elif (
-            self.accelerate and self.restart_rule == "gap" and gap <= GAP_RESTART_FACTOR * self._gap_at_restart
-        ):
+        elif self.accelerate and self.restart_rule == "gap" and gap <= GAP_RESTART_FACTOR * self._gap_at_restart:
             self._gap_at_restart = gap
             self.restart()

@@ -46,9 +46,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
     """
 
     def __init__(self, job_id: str, loss: str, interrupted: threading.Event) -> None:
-        self._status = pb.StatusReply(
-            job_id=job_id, software_version=__version__, state="starting", loss=loss
-        )
+        self._status = pb.StatusReply(job_id=job_id, software_version=__version__, state="starting", loss=loss)
         self._interrupted = interrupted
         self._changed = threading.Condition()
 
@@ -71,7 +69,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             self._status.state = "ended"
             self._changed.notify_all()
 
-    def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.RoundReport]:  # noqa: N802  # the wire's name
+    def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.RoundReport]:
         """See the proto."""
         last: tuple[int, float] | None = None
         while context.is_active():
@@ -90,14 +88,14 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
             if newest is not None:
                 yield newest
 
-    def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:  # noqa: N802  # the wire's name
+    def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         """See the proto."""
         with self._changed:
             reply = pb.StatusReply()
             reply.CopyFrom(self._status)
             return reply
 
-    def Stop(self, request: pb.StopRequest, context: grpc.ServicerContext) -> pb.StopReply:  # noqa: N802  # the wire's name
+    def Stop(self, request: pb.StopRequest, context: grpc.ServicerContext) -> pb.StopReply:
         """See the proto."""
         self._interrupted.set()
         return pb.StopReply(state=self.Status(pb.StatusRequest(), context).state)

@@ -22,8 +22,13 @@ Status = Literal["converged", "max_rounds", "max_seconds", "interrupted"]
 class Workers(Protocol):
     """What the run needs of a cluster; coordinator.cluster.Cluster is one."""
 
-    bytes_pushed: int
-    bytes_returned: int
+    @property
+    def bytes_pushed(self) -> int:
+        """Bytes sent so far."""
+
+    @property
+    def bytes_returned(self) -> int:
+        """Bytes received so far."""
 
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Send a round to every worker."""

@@ -5,8 +5,10 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-"$python" -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy="$("$python" -c 'import shutil, sys, os; print(shutil.which("protoc-gen-mypy", path=os.path.dirname(sys.executable)))')" \
-    --python_out="$out" --grpc_python_out="$out" --mypy_out="$out" proto/acccocoa/v1/*.proto
+# the plugins stand beside the interpreter, which need not be on PATH
+PATH="$("$python" -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH" \
+    "$python" -m grpc_tools.protoc -I proto --python_out="$out" --grpc_python_out="$out" \
+    --mypy_out="$out" --mypy_grpc_out="$out" proto/acccocoa/v1/*.proto 2>&1 | grep -v '^Writing ' || true
 touch "$out/acccocoa/v1/__init__.py"
 if [ "${1:-}" = --check ]; then
     diff -r --exclude=__pycache__ "$out/acccocoa/v1" acccocoa/v1 ||

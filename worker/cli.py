@@ -26,13 +26,47 @@ def main() -> None:
 
 @main.command()
 @click.argument("shard", envvar="ACCCOCOA_SERVE_SHARD")
-@click.option("--listen", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="where to serve; port 0: any free one")
-@click.option("--threads", default=os.cpu_count(), show_default="one a core", type=click.IntRange(min=1), help="blocks solved at the same time")
-@click.option("--zero-based", is_flag=True, help="feature numbers in SHARD begin with 0")
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True, help="how values are stored")
-@click.option("--insecure", is_flag=True, help="accept unencrypted connections beyond the loopback interface")
-@click.option("--exit-with-stdin", is_flag=True, help="end when standard input closes (used by the embedded cluster)")
-@click.option("--quiet", is_flag=True, help="log warnings only")
+@click.option(
+    "--listen",
+    default="127.0.0.1:50051",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="where to serve; port 0: any free one",
+)
+@click.option(
+    "--threads",
+    default=os.cpu_count(),
+    show_default="one a core",
+    type=click.IntRange(min=1),
+    help="blocks solved at the same time",
+)
+@click.option(
+    "--zero-based",
+    is_flag=True,
+    help="feature numbers in SHARD begin with 0",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="how values are stored",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="accept unencrypted connections beyond the loopback interface",
+)
+@click.option(
+    "--exit-with-stdin",
+    is_flag=True,
+    help="end when standard input closes (used by the embedded cluster)",
+)
+@click.option(
+    "--quiet",
+    is_flag=True,
+    help="log warnings only",
+)
 def serve(
     shard: str,
     listen: str,
@@ -61,9 +95,7 @@ def serve(
         signal.signal(number, end)
     if exit_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    server.run(
-        shard, listen, threads=threads, zero_based=zero_based, dtype=dtype, insecure=insecure, stop=stop
-    )
+    server.run(shard, listen, threads=threads, zero_based=zero_based, dtype=dtype, insecure=insecure, stop=stop)
 
 
 def _end_with_stdin() -> None:
@@ -76,8 +108,18 @@ def _end_with_stdin() -> None:
 
 @main.command()
 @click.argument("address", metavar="HOST:PORT")
-@click.option("--timeout", default=5.0, show_default=True, metavar="S", help="seconds to wait for the answer")
-@click.option("--insecure", is_flag=True, help="allow an unencrypted connection beyond the loopback interface")
+@click.option(
+    "--timeout",
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="seconds to wait for the answer",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="allow an unencrypted connection beyond the loopback interface",
+)
 def check(address: str, timeout: float, insecure: bool) -> None:
     """Ask the worker at HOST:PORT for its health: exit 0 when it is SERVING, 5 otherwise."""
     with open_channel(address, insecure) as channel:

@@ -32,7 +32,9 @@ def _kernel(function: Any) -> Any:
 
 
 @_kernel
-def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: NDArray[np.float64]) -> float:
+def dot(
+    indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: NDArray[np.float64]
+) -> float:
     """x_i'u of the row at positions start to stop, in four interleaved partial sums."""
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     s0 = s1 = s2 = s3 = 0.0
@@ -84,7 +86,7 @@ def logistic_root(c: float, r: float, guess: float) -> float:
         slope = 1.0 + r * e / ((1.0 + e) * (1.0 + e))
         change = (t + c + r * sigma) / slope
         moved = t - change
-        if left and moved > 0.0 or not left and moved < 0.0:
+        if (left and moved > 0.0) or (not left and moved < 0.0):
             moved = 0.0
         done = abs(moved - t) <= 1e-7 * (1.0 + abs(t))
         t = moved

@@ -20,7 +20,6 @@ from worker import kernels
 from worker.shard import Block, Shard
 from worker.state import DualState, Pending
 
-
 T = TypeVar("T")
 
 
@@ -103,7 +102,15 @@ class LocalSolver:
             self._each_block(
                 lambda _, block: float(
                     kernels.loss_sum(
-                        shard.indptr, shard.indices, shard.values, self.y, self.s, w, block.first, block.last, self._loss
+                        shard.indptr,
+                        shard.indices,
+                        shard.values,
+                        self.y,
+                        self.s,
+                        w,
+                        block.first,
+                        block.last,
+                        self._loss,
                     )
                 )
             )
@@ -188,9 +195,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     indices = np.zeros(1, dtype=np.uint32)
     values = np.ones(1, dtype=dtype)
     loss = losses.loss("hinge")
-    kernels.sdca(
-        indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss
-    )
+    kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
     kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))

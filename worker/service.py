@@ -84,7 +84,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             raise _Refused(grpc.StatusCode.UNAVAILABLE, "the shard is still being loaded")
         return self._holdings
 
-    def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.DescribeReply:  # noqa: N802  # the wire's name
+    def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.DescribeReply:
         """What shard this is; see the proto."""
         try:
             holdings = self._require_holdings()
@@ -111,7 +111,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             compile_seconds=holdings.compile_seconds,
         )
 
-    def Solve(  # noqa: N802  # the wire's name
+    def Solve(
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
         """One job; see the proto."""
@@ -165,9 +165,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         )
         state = DualState.zeros(shard.n, len(shard.blocks))
         support, pieces = codec.encode(shard.support)
-        yield pb.SolveReply(
-            started=pb.Started(support=support, buckets=[block.buckets for block in shard.blocks])
-        )
+        yield pb.SolveReply(started=pb.Started(support=support, buckets=[block.buckets for block in shard.blocks]))
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         for request, w in inbox.rounds(len(shard.support)):
             plan = _plan(request)

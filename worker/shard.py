@@ -1,5 +1,6 @@
 """A shard as the local solver uses it: shuffled rows, compact features, squared norms, blocks."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,13 +79,11 @@ def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:
         edges[k] = min(max(edges[k], edges[k - 1] + 1), n - (count - k))
     return tuple(
         Block(first, last, min(LARGEST_BUCKET, max(1, (last - first) // SMALLEST_ORDER)))
-        for first, last in zip(edges[:-1], edges[1:], strict=True)
+        for first, last in itertools.pairwise(edges)
     )
 
 
-def build(
-    examples: Examples, source_hash: str, rows: NDArray[np.int64] | None = None, threads: int = 1
-) -> Shard:
+def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None = None, threads: int = 1) -> Shard:
     """Make a shard of the given rows of the examples (all when None), shuffled once.
 
     The shuffle is seeded by the hash, not by the job: the same shard has the same order in every process, so that dual
@@ -102,9 +101,7 @@ def build(
     nnz = int(counts.sum())
     indices = np.empty(nnz, dtype=np.uint32)
     values = np.empty(nnz, dtype=examples.values.dtype)
-    kernels.take_rows(
-        examples.indptr, examples.indices, examples.values, chosen, compact, indptr, indices, values
-    )
+    kernels.take_rows(examples.indptr, examples.indices, examples.values, chosen, compact, indptr, indices, values)
     squared_norms = np.empty(len(chosen), dtype=np.float64)
     kernels.squared_norms(indptr, values, squared_norms)
     return Shard(
