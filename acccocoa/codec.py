@@ -1,7 +1,7 @@
 """numpy arrays <-> protobuf messages: the only place where the two meet.
 
-An array travels as an `Array` message with its first piece, followed by `Chunk` messages of at most CHUNK bytes, so that
-no message comes near gRPC's cap of 4 MB.
+An array travels as an `Array` message with its first piece, followed by `Chunk` messages of at most CHUNK bytes, so
+that no message comes near gRPC's cap of 4 MB.
 """
 
 import zlib

@@ -59,14 +59,11 @@ def watch(address: str, insecure: bool, as_json: bool) -> None:
     """Follow the job of the coordinator at HOST:PORT (its --listen) until it ends."""
     from google.protobuf.json_format import MessageToDict
 
-    from coordinator import service
+    from coordinator import report, service
 
     for seen in service.watch(address, insecure):
         if as_json:
             fields = MessageToDict(seen, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
             click.echo(json.dumps(fields))
         else:
-            click.echo(
-                f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {seen.relative_gap:.2e}  "
-                f"primal {seen.primal:.8g}  {(seen.bytes_pushed + seen.bytes_returned) / 1e6:.1f} MB  {seen.seconds:.1f} s"
-            )
+            click.echo(report.describe(service.from_wire(seen), None))

@@ -205,13 +205,13 @@ class WorkerLink:
         since = self._waiting_since
         if since is not None and self._call is not None and time.monotonic() - since > self._silence:
             self._silent = True
-            self._call.cancel()
+            self._call.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
 
     def close(self) -> None:
         """End the stream and the channel."""
         self._outbox.put(None)
         if self._call is not None:
-            self._call.cancel()
+            self._call.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
         self._channel.close()
 
     def _send(self, message: pb.SolveRequest) -> None:
@@ -270,7 +270,7 @@ class WorkerLink:
 
 
 class Cluster:
-    """All workers of a job. Messages to and from them overlap; results come in rank order whatever order they arrive in.
+    """All workers of a job. Messages overlap; results come in rank order, whatever order they arrive in.
 
     Parameters
     ----------

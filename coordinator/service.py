@@ -8,6 +8,7 @@ import grpc
 
 from acccocoa import __version__, security
 from acccocoa.errors import WorkerUnreachable
+from acccocoa.problem import Certified
 from acccocoa.v1 import coordinator_pb2 as pb
 from acccocoa.v1 import coordinator_pb2_grpc
 from coordinator.training import CertifiedRound
@@ -34,6 +35,23 @@ def to_wire(seen: CertifiedRound) -> pb.RoundReport:
         restart=seen.restart,
         bytes_pushed=seen.bytes_pushed,
         bytes_returned=seen.bytes_returned,
+    )
+
+
+def from_wire(message: pb.RoundReport) -> CertifiedRound:
+    """A message as a certified round; the workers' figures do not travel."""
+    return CertifiedRound(
+        round=message.round,
+        seconds=message.seconds,
+        data_passes=message.data_passes,
+        theta=message.theta,
+        certified=Certified(message.primal, message.dual),
+        relative_gap=message.relative_gap,
+        best_gap=message.best_gap,
+        restart=message.restart,
+        bytes_pushed=message.bytes_pushed,
+        bytes_returned=message.bytes_returned,
+        workers=(),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from acccocoa.losses import Loss
+from acccocoa.losses import Loss, Vector
 
 Values = NDArray[np.float32] | NDArray[np.float64]
 
@@ -32,9 +32,7 @@ def _kernel(function: Any) -> Any:
 
 
 @_kernel
-def dot(
-    indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: NDArray[np.float64]
-) -> float:
+def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: Vector) -> float:
     """x_i'u of the row at positions start to stop, in four interleaved partial sums."""
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     s0 = s1 = s2 = s3 = 0.0
@@ -58,7 +56,7 @@ def axpy(
     start: np.uint64,
     stop: np.uint64,
     c: float,
-    u: NDArray[np.float64],
+    u: Vector,
 ) -> None:
     """u += c x_i for the row at positions start to stop."""
     j = start
@@ -132,11 +130,11 @@ def sdca(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
     values: Values,
-    y: NDArray[np.float64],
-    s: NDArray[np.float64],
-    squared_norms: NDArray[np.float64],
-    z: NDArray[np.float64],
-    u: NDArray[np.float64],
+    y: Vector,
+    s: Vector,
+    squared_norms: Vector,
+    z: Vector,
+    u: Vector,
     first: int,
     last: int,
     bucket: int,
@@ -160,7 +158,7 @@ def sdca(
     """
     steps = 0
     for position in range(len(order)):
-        start = first + bucket * np.int64(order[position])
+        start = first + bucket * int(order[position])
         for example in range(start, min(start + bucket, last)):
             i = np.uint64(example)
             weight = s[i]
@@ -178,7 +176,7 @@ def sdca(
 
 
 @_kernel
-def squared_norms(indptr: NDArray[np.uint64], values: Values, out: NDArray[np.float64]) -> None:
+def squared_norms(indptr: NDArray[np.uint64], values: Values, out: Vector) -> None:
     """out_i = |x_i|^2, shape (n,)."""
     for example in range(len(out)):
         i = np.uint64(example)
@@ -195,10 +193,10 @@ def add_columns(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
     values: Values,
-    beta: NDArray[np.float64],
+    beta: Vector,
     first: int,
     last: int,
-    out: NDArray[np.float64],
+    out: Vector,
 ) -> None:
     """out += sum of beta_i x_i over examples first to last; out has the support's shape (without the factor 1/n)."""
     for example in range(first, last):
@@ -241,9 +239,9 @@ def loss_sum(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
     values: Values,
-    y: NDArray[np.float64],
-    s: NDArray[np.float64],
-    w: NDArray[np.float64],
+    y: Vector,
+    s: Vector,
+    w: Vector,
     first: int,
     last: int,
     loss: Loss,
@@ -262,10 +260,10 @@ def loss_sum(
 
 @_kernel
 def conjugate_sum(
-    y: NDArray[np.float64],
-    s: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    z: NDArray[np.float64],
+    y: Vector,
+    s: Vector,
+    alpha: Vector,
+    z: Vector,
     gamma_theta: float,
     first: int,
     last: int,
@@ -284,9 +282,9 @@ def conjugate_sum(
 
 @_kernel
 def advance(
-    alpha: NDArray[np.float64],
-    z: NDArray[np.float64],
-    z_next: NDArray[np.float64],
+    alpha: Vector,
+    z: Vector,
+    z_next: Vector,
     gamma_theta: float,
     fraction: float,
 ) -> None:

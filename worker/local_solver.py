@@ -44,7 +44,7 @@ class RoundPlan:
         return self.gamma * self.theta
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def pass_order(seed: int, rank: int, block: int, number: int, buckets: int) -> NDArray[np.uint32]:
     """The shuffled order of a block's buckets in its pass of that number; uint32, shape (buckets,)."""
     return np.random.default_rng([seed, rank, block, number]).permutation(buckets).astype(np.uint32)
