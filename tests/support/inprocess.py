@@ -1,0 +1,94 @@
+"""Workers without processes or wire: the real local solver behind the interface the run uses.
+
+For tests of the mathematics and for counting rounds, where what is between coordinator and worker does not matter.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from acccocoa import partition, shardfile
+from acccocoa.examples import Examples
+from acccocoa.losses import Vector
+from acccocoa.problem import Problem
+from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.outer_loop import Contribution
+from coordinator.schedule import Work, plan_work
+from worker.local_solver import LocalSolver, RoundPlan
+from worker.shard import Shard, build
+from worker.state import DualState
+
+
+class InProcessWorkers:
+    """K workers, each with a part of the examples, solved one after the other.
+
+    shards, solvers, states : of every worker, for tests to look into
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        problem: Problem,
+        k: int,
+        *,
+        positive_label: float = 1.0,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        digest = shardfile.content_hash(examples)
+        sizes = np.diff(examples.indptr)
+        self.shards: list[Shard] = [
+            build(examples, digest, partition.cut_examples(sizes, part, k), threads) for part in range(k)
+        ]
+        pool = ThreadPoolExecutor(threads)
+        self.solvers = [
+            LocalSolver(shard, problem, positive_label, rank, seed, pool) for rank, shard in enumerate(self.shards)
+        ]
+        self.states = [DualState.zeros(shard.n, len(shard.blocks)) for shard in self.shards]
+        self.bytes_pushed = 0
+        self.bytes_returned = 0
+        self._request: RoundRequest | None = None
+        self._works: Sequence[Work] = ()
+        self._w: Vector = np.empty(0)
+
+    @property
+    def blocks(self) -> int:
+        """K of the algorithm."""
+        return sum(len(shard.blocks) for shard in self.shards)
+
+    def plan(self, epochs: float) -> list[Work]:
+        """Every worker's work for rounds of so many passes."""
+        return [plan_work([block.buckets for block in shard.blocks], epochs) for shard in self.shards]
+
+    def _plan(self, rank: int) -> RoundPlan:
+        assert self._request is not None
+        request, work = self._request, self._works[rank]
+        return RoundPlan(
+            request.round, request.theta, request.gamma, request.sigma, work.visits, work.fraction, request.restart
+        )
+
+    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
+        """Bring every worker's state to the start of the round."""
+        self._request, self._works, self._w = request, works, w
+        for state in self.states:
+            assert state.begin(request.round)
+            if request.restart:
+                state.restart()
+
+    def certificates(self, round_number: int) -> list[CertificateTerms]:
+        """See coordinator.training.Workers."""
+        return [
+            CertificateTerms(
+                solver.conjugate_sum(state, self._plan(rank).gamma_theta), solver.loss_sum(self._w[shard.support]), 0.0
+            )
+            for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
+        ]
+
+    def updates(self, round_number: int) -> list[WorkerUpdate]:
+        """See coordinator.training.Workers."""
+        updates = []
+        for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
+            a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])
+            updates.append(WorkerUpdate(Contribution(shard.support, a_dz, self._works[rank].fraction), steps, 0.0, 0.0))
+        return updates
