@@ -10,11 +10,9 @@ original. Popularity of features follows a Zipf-Mandelbrot law, spread over the 
 feature needs to occur: the largest index met is as a rule a little below d.
 """
 
-import contextlib
 import itertools
 import math
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import synthetic_kernels as kernels
+from acccocoa.atomic import atomic_write
 from acccocoa.errors import UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 
@@ -68,6 +67,8 @@ class Shape:
     tilt : how far popularity depends on the class: the two features of a pair of like popularity have
         popularities 1 + t and 1 - t, |t| <= tilt, in one class and the reverse in the other
     wrong_labels : share of labels turned round
+    stories, closest : sparse rows belong to so many stories, few of them told often; rows of one story share up to
+        about closest ** 2 of their entries, and nearly always the class
     """
 
     name: str
@@ -86,6 +87,8 @@ class Shape:
     accuracy: float
     tilt: float
     wrong_labels: float
+    stories: int = 1
+    closest: float = 0.0
 
 
 def _shapes(*shapes: Shape) -> Mapping[str, Shape]:
@@ -100,18 +103,18 @@ SHAPES: Mapping[str, Shape] = _shapes(
     ),
     Shape(
         name="rcv1", n=677_399, d=47_236, smallest_d=16, task="classification", dense=False,
-        mean_nnz=73.2, length_spread=0.69, unit_rows=True, decimals=8, exponent=1.4, shift=60.0,
-        positive_share=0.525, accuracy=0.97, tilt=0.7, wrong_labels=0.015,
+        mean_nnz=73.2, length_spread=0.69, unit_rows=True, decimals=8, exponent=1.45, shift=100.0,
+        positive_share=0.525, accuracy=0.97, tilt=0.7, wrong_labels=0.015, stories=8192, closest=0.98,
     ),
     Shape(
         name="news20", n=19_996, d=1_355_191, smallest_d=16, task="classification", dense=False,
-        mean_nnz=455.0, length_spread=0.8, unit_rows=True, decimals=8, exponent=1.0, shift=5.0,
-        positive_share=0.5, accuracy=0.96, tilt=0.5, wrong_labels=0.02,
+        mean_nnz=455.0, length_spread=0.8, unit_rows=True, decimals=8, exponent=0.9, shift=2.0,
+        positive_share=0.5, accuracy=0.96, tilt=0.5, wrong_labels=0.025, stories=8192, closest=0.98,
     ),
     Shape(
         name="url", n=2_396_130, d=3_231_961, smallest_d=16, task="classification", dense=False,
         mean_nnz=115.6, length_spread=0.2, unit_rows=False, decimals=6, exponent=1.25, shift=3.0,
-        positive_share=0.33, accuracy=0.98, tilt=0.6, wrong_labels=0.01,
+        positive_share=0.33, accuracy=0.98, tilt=0.6, wrong_labels=0.01, stories=65_536, closest=0.98,
     ),
     Shape(
         name="epsilon", n=400_000, d=2_000, smallest_d=2, task="classification", dense=True,
@@ -202,37 +205,28 @@ def write(like: str, n: int, d: int, seed: int, out: ByteSink | str | os.PathLik
     Parameters
     ----------
     like, n, d, seed : as for `examples`
-    out : where to: something with a `write` for bytes, left open; or a path. A regular file appears under its name only
-        when complete and on disk; until then it has a temporary name beside it, removed if anything goes wrong. Devices
-        and pipes are written to directly.
+    out : where to: something with a `write` for bytes, left open; or a path. A regular file is written with
+        `acccocoa.atomic.atomic_write`: complete under its name, or not there. Devices and pipes are written to as
+        they are.
 
     Raises
     ------
     UsageError
-        an unknown name, or a number outside what it may be
+        an unknown name, a number outside what it may be, or a path that cannot be written
     OSError
-        the output cannot be written
+        what `out.write`, or a device or pipe, raises
     """
     maker = _maker(like, n, d, seed)
     if not isinstance(out, str | os.PathLike):
         _write_text(maker, n, out)
         return
     path = Path(out)
-    if path.exists() and not path.is_file():
-        with path.open("wb", buffering=0) as sink:
-            _write_text(maker, n, sink)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb", buffering=0) as device:
+            _write_text(maker, n, device)
         return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb", buffering=0) as sink:
-            _write_text(maker, n, sink)
-            os.fsync(sink.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    _sync_directory(path.parent)
+    with atomic_write(path) as file:
+        _write_text(maker, n, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +292,9 @@ class _SparseMaker(_Maker):
             round(shape.tilt * 2**16),
             np.uint64(round(shape.positive_share * 2**32)),
             np.uint64(round(shape.wrong_labels * 2**32)),
+            float(shape.stories),
+            np.uint64(round(0.95 * 2**32)),
+            shape.closest,
             np.uint64(round(share * 2**32)),
             math.sqrt(0.1) * signal,
             np.full(5 * longest + 8, kernels.EMPTY, np.uint64),
@@ -390,9 +387,9 @@ class _CovtypeMaker(_Maker):
         # other rows, without noise, show where to cut and how much noise to add
         self.key = np.uint64(_mix(key ^ 6))
         self.noise = self.threshold = 0.0
-        self.fill(0, self.PILOT_ROWS)
-        margins = self.margins[: self.PILOT_ROWS]
-        self.noise = _noise_for(shape.accuracy) * float(np.std(margins))
+        pilot = [self.margins[: len(block.labels)].copy() for block in self.blocks(0, self.PILOT_ROWS)]
+        margins = np.concatenate(pilot)
+        self.noise = _noise_for(shape.accuracy + 0.01) * float(np.std(margins))  # not quite linear in the numbers
         self.threshold = float(np.quantile(margins, 1.0 - shape.positive_share))
         self.key = np.uint64(key)
 
@@ -446,17 +443,6 @@ def _write_text(maker: _Maker, n: int, sink: ByteSink) -> None:
             rest = rest[written:] if isinstance(written, int) else rest[:0]
 
 
-def _sync_directory(directory: Path) -> None:
-    """Make a rename in `directory` durable, where directories can be opened."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _distinct(labels: NDArray[np.int64]) -> list[int]:
     """Return the distinct labels in the order in which they are met first."""
     distinct, first = np.unique(labels, return_index=True)
@@ -466,8 +452,8 @@ def _distinct(labels: NDArray[np.int64]) -> list[int]:
 def _spelt(quantum: int, decimals: int) -> str:
     """Return quantum / 10**decimals as format_rows writes it."""
     out = np.empty(32, np.uint8)
-    size = kernels.put_decimal(out, 0, quantum, decimals, 10**decimals)
-    return out[:size].tobytes().decode()
+    size = kernels.put_decimal(out, np.uint64(0), quantum, np.uint64(decimals), np.uint64(10**decimals))
+    return out[: int(size)].tobytes().decode()
 
 
 def _mix(x: int) -> int:

@@ -35,8 +35,10 @@ EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 LOW_16 = np.uint64(0xFFFF)
 LOW_24 = np.uint64(0xFFFFFF)
 LOW_32 = np.uint64(0xFFFFFFFF)
-ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+ZERO, ONE, TWO, TEN, HUNDRED = (np.uint64(number) for number in (0, 1, 2, 10, 100))
 B8, B16, B20, B27, B30, B31, B32, B33, B48, B56 = (np.uint64(b) for b in (8, 16, 20, 27, 30, 31, 32, 33, 48, 56))
+PLUS, MINUS, POINT, SPACE, COLON, LINE_FEED, CHAR_0 = (np.uint8(byte) for byte in b"+-. :\n0")
+TWO_32 = 4294967296.0
 BELL_MEAN = 131070.0
 BELL_STD = 37837.2270  # of the sum of four numbers uniform on 0 .. 65535
 
@@ -91,6 +93,9 @@ def sparse_rows(
     tilt: int,
     positive: np.uint64,
     flip: np.uint64,
+    stories: float,
+    loyal: np.uint64,
+    closest: float,
     relevant: np.uint64,
     noise: float,
     table: U64,
@@ -101,8 +106,9 @@ def sparse_rows(
 ) -> int:
     """Make rows first, first + 1, ... of a sparse set until `last` or until `indices` is full; return how many.
 
-    A row draws a class and then, one after the other, pairs of features by popularity; which member of the pair it gets
-    leans towards the class. Features met again are dropped.
+    A row draws a story, a class and then, one after the other, pairs of features by popularity; which member of the
+    pair it gets leans towards the class. Features met again are dropped. Some draws repeat those of the story, so that
+    rows of one story resemble each other: it is near duplicates that make real text hard for coordinate descent.
 
     Parameters
     ----------
@@ -116,6 +122,9 @@ def sparse_rows(
     unit : 10**decimals
     tilt : how far the choice within a pair leans towards the class, times 2**16
     positive, flip : probabilities times 2**32 of class +1 and of a wrong label
+    stories : number of stories; story i has a share proportional to about i ** (-2/3)
+    loyal : probability times 2**32 that a row is of its story's class
+    closest : a row repeats the story in the share closest * (1 - u**2) of its draws, u uniform; below 1
     relevant, noise : GAUSSIAN: share of pairs with a planted weight, times 2**32, and deviation of the target's noise
     table : scratch, all EMPTY, which is also how it is left; 5 * max(lengths) + 8 or more
     indptr, indices, values, labels : results; indptr[0] = 0, labels are the class, or for GAUSSIAN the target * unit
@@ -132,7 +141,17 @@ def sparse_rows(
         low = np.int64(lengths[cell])
         high = np.int64(lengths[cell + ONE])
         length = low + np.int64((((bits >> B32) & LOW_16) * np.uint64(high - low)) >> B16)
-        label = 1 if (bits & LOW_32) < positive else -1
+        drawn_class = bits & LOW_32
+        state += GOLDEN
+        bits = mix(state)
+        u = np.float64(bits >> B32) / TWO_32
+        story = mix(weights_key + np.uint64(stories * u * u * u))
+        if (bits & LOW_32) < loyal:
+            drawn_class = mix(story) & LOW_32
+        label = 1 if drawn_class < positive else -1
+        state += GOLDEN
+        u = np.float64(mix(state) >> B32) / TWO_32
+        likeness = np.uint64(closest * (1.0 - u * u) * TWO_32)
         slots = ONE
         while slots < TWO * np.uint64(length):
             slots *= TWO
@@ -143,13 +162,16 @@ def sparse_rows(
         while found < length and attempts > 0:
             attempts -= 1
             state += GOLDEN
+            story += GOLDEN
             bits = mix(state)
+            if (bits >> B32) < likeness:
+                bits = story
+            bits = mix(bits)
             cell = bits >> B56
             if ((bits >> B32) & LOW_24) >= np.uint64(alias_cut[cell]):
                 cell = np.uint64(alias_other[cell])
             pair = bin_start[cell] + (((bits & LOW_32) * bin_width[cell]) >> B32)
-            state += GOLDEN
-            bits = mix(state)
+            bits = mix(bits ^ GOLDEN)
             weight = mix(weights_key + pair * GOLDEN)
             lean = ((np.int64(weight >> B33) - 1073741824) * tilt) >> 15
             member = ZERO if np.int64(bits >> B32) < 2147483648 + label * lean else ONE
@@ -340,40 +362,60 @@ def covtype_rows(
     return row - first
 
 
+PAIRS = np.frombuffer(b"".join(b"%02d" % number for number in range(100)), np.uint8).copy()
+"""The numbers 00 .. 99 in digits."""
+
+
 @compiled
-def put_integer(out: U8, at: int, number: int) -> int:
-    """Write a non-negative integer at out[at]; return the position behind it."""
-    digits = 1
-    bound = 10
+def put_digits(out: U8, at: np.uint64, number: np.uint64, digits: np.uint64) -> None:
+    """Write `number` with that many digits at out[at]."""
+    end = at + digits
+    while end >= at + TWO:
+        rest = number // HUNDRED
+        two = TWO * (number - rest * HUNDRED)
+        out[end - ONE] = PAIRS[two + ONE]
+        out[end - TWO] = PAIRS[two]
+        number = rest
+        end -= TWO
+    if end > at:
+        out[at] = np.uint8(CHAR_0 + number)
+
+
+@compiled
+def put_integer(out: U8, at: np.uint64, number: np.uint64) -> np.uint64:
+    """Write a number below 10**19 at out[at]; return the position behind it."""
+    digits = ONE
+    bound = TEN
     while number >= bound:
-        digits += 1
-        bound *= 10
-    for position in range(at + digits - 1, at - 1, -1):
-        out[position] = np.uint8(48 + number % 10)
-        number //= 10
+        digits += ONE
+        bound *= TEN
+    put_digits(out, at, number, digits)
     return at + digits
 
 
 @compiled
-def put_decimal(out: U8, at: int, quantum: int, decimals: int, unit: int) -> int:
+def put_decimal(out: U8, at: np.uint64, quantum: int, decimals: np.uint64, unit: np.uint64) -> np.uint64:
     """Write quantum / 10**decimals without trailing zeros at out[at]; return the position behind it."""
+    size = np.uint64(abs(quantum))
     if quantum < 0:
-        out[at] = np.uint8(45)
-        at += 1
-        quantum = -quantum
-    whole = quantum // unit
-    rest = quantum - whole * unit
-    at = put_integer(out, at, whole)
-    if rest == 0:
+        out[at] = MINUS
+        at += ONE
+    if size < unit:
+        rest = size
+        out[at] = CHAR_0
+        at += ONE
+    else:
+        whole = size // unit
+        rest = size - whole * unit
+        at = put_integer(out, at, whole)
+    if rest == ZERO:
         return at
-    out[at] = np.uint8(46)
-    end = at + decimals
-    for position in range(end, at, -1):
-        out[position] = np.uint8(48 + rest % 10)
-        rest //= 10
-    while out[end] == 48:
-        end -= 1
-    return end + 1
+    out[at] = POINT
+    put_digits(out, at + ONE, rest, decimals)
+    at += decimals
+    while out[at] == CHAR_0:
+        at -= ONE
+    return at + ONE
 
 
 @compiled
@@ -386,22 +428,26 @@ def format_rows(indptr: I64, indices: I32, values: I32, labels: I64, classes: bo
     classes : labels are -1 and +1, else numbers times 10**decimals
     out : uint8, 32 bytes a row and 26 bytes an entry are enough
     """
-    unit = 1
+    places = np.uint64(decimals)
+    unit = ONE
     for _ in range(decimals):
-        unit *= 10
-    at = 0
+        unit *= TEN
+    at = ZERO
+    position = np.uint64(indptr[0])
     for row in range(len(labels)):
         if classes:
-            out[at] = np.uint8(43 if labels[row] > 0 else 45)
-            out[at + 1] = np.uint8(49)
-            at += 2
+            out[at] = PLUS if labels[row] > 0 else MINUS
+            out[at + ONE] = np.uint8(CHAR_0 + ONE)
+            at += TWO
         else:
-            at = put_decimal(out, at, labels[row], decimals, unit)
-        for position in range(indptr[row], indptr[row + 1]):
-            out[at] = np.uint8(32)
-            at = put_integer(out, at + 1, int(indices[position]) + 1)
-            out[at] = np.uint8(58)
-            at = put_decimal(out, at + 1, int(values[position]), decimals, unit)
-        out[at] = np.uint8(10)
-        at += 1
-    return at
+            at = put_decimal(out, at, labels[row], places, unit)
+        end = np.uint64(indptr[row + 1])
+        while position < end:
+            out[at] = SPACE
+            at = put_integer(out, at + ONE, np.uint64(indices[position]) + ONE)
+            out[at] = COLON
+            at = put_decimal(out, at + ONE, int(values[position]), places, unit)
+            position += ONE
+        out[at] = LINE_FEED
+        at += ONE
+    return int(at)
