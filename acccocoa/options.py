@@ -44,10 +44,6 @@ def option(
     return dataclasses.field(default=default, metadata={"help": help, "flag": flag, "type": type, "metavar": metavar})
 
 
-def _parameter_name(cls: type, field: "dataclasses.Field[Any]") -> str:
-    return f"{cls.__name__.lower()}__{field.name}"
-
-
 def options(*classes: type) -> Callable[[F], F]:
     """Give a click command the options of the dataclasses; it receives one instance of each, by lower-case name."""
 
@@ -56,9 +52,7 @@ def options(*classes: type) -> Callable[[F], F]:
         def build(**arguments: Any) -> Any:
             for cls in classes:
                 name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-                arguments[name] = cls(
-                    **{f.name: arguments.pop(_parameter_name(cls, f)) for f in dataclasses.fields(cls)}
-                )
+                arguments[name] = cls(**{f.name: arguments.pop(f.name) for f in dataclasses.fields(cls)})
             return function(**arguments)
 
         decorated: Any = build
@@ -68,7 +62,7 @@ def options(*classes: type) -> Callable[[F], F]:
                 switch = isinstance(field.default, bool)
                 decorated = click.option(
                     flag,
-                    _parameter_name(cls, field),
+                    field.name,  # click derives the environment variable from it: ACCCOCOA_TRAIN_MAX_ROUNDS
                     default=field.default,
                     help=field.metadata["help"],
                     type=field.metadata["type"],
