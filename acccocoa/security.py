@@ -4,6 +4,7 @@ Plaintext is accepted on the loopback interface, and elsewhere only when the use
 """
 
 import ipaddress
+import re
 
 import grpc
 
@@ -24,6 +25,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.use_local_subchannel_pool", 1),
+    # workers are addressed directly: http_proxy is meant for the web, and would break even the loopback interface
+    ("grpc.enable_http_proxy", 0),
 ]
 SERVER_OPTIONS = [
     *_COMMON_OPTIONS,
@@ -32,18 +35,23 @@ SERVER_OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", PING_SECONDS * 500),
 ]
 
+# without brackets gRPC takes the port of an IPv6 address for a part of it
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%\w+)?)\]|(?P<host>[^\s:/\[\],]+)):(?P<port>[0-9]{1,5})"
+)
+
 
 def split_address(address: str) -> tuple[str, int]:
     """'host:port' or '[v6]:port' as (host, port).
 
     Raises
     ------
-    UsageError : there is no port, or it is not 0 .. 65535
+    UsageError : there is no port, it is not 0 .. 65535, or the host is not one name or address
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"address {address!r}", "must be HOST:PORT with a port from 0 to 65535")
-    return host.strip("[]"), int(port)
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise UsageError(f"address {address!r}", "must be HOST:PORT or [IPV6]:PORT with a port from 0 to 65535")
+    return match["v6"] or match["host"], int(match["port"])
 
 
 def is_loopback(host: str) -> bool:
