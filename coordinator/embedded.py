@@ -59,7 +59,8 @@ def local_workers(examples: Examples, workers: int, threads: int, timeout: float
         for part in range(workers):
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
+                    # -P: a worker.py (or numpy.py) in the user's directory is not what is meant
+                    *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
                     *("--listen", "127.0.0.1:0", "--threads", str(threads), "--quiet", "--exit-with-stdin"),
                 ],
                 stdin=subprocess.PIPE,
