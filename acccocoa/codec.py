@@ -60,10 +60,8 @@ class Decoder:
 
     def __init__(self, header: pb.Array, dtype: np.dtype[Any], length: int) -> None:
         if header.dtype != dtype_to_wire(dtype) or header.length != length:
-            raise WireError(
-                f"an array of {header.length} x {pb.Array.DType.Name(header.dtype)} was announced, "
-                f"{length} x {dtype} is due"
-            )
+            found = _FROM_WIRE.get(header.dtype, f"unknown dtype {header.dtype}")
+            raise WireError(f"an array of {header.length} x {found} was announced, {length} x {dtype} is due")
         self._array: NDArray[Any] = np.empty(length, dtype=dtype.newbyteorder("<"))
         self._bytes = self._array.view(np.uint8).data
         self._filled = 0
@@ -80,8 +78,10 @@ class Decoder:
 
         Raises
         ------
-        WireError : it is longer than what is missing
+        WireError : it is longer than what is missing, or empty though something is: a peer could go on so for ever
         """
+        if self.missing and not data:
+            raise WireError(f"an empty piece arrived where {self.missing} bytes were missing")
         if len(data) > self.missing:
             raise WireError(f"{len(data)} bytes arrived where {self.missing} were missing")
         self._bytes[self._filled : self._filled + len(data)] = data
