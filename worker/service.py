@@ -14,9 +14,9 @@ from typing import NoReturn, TypeVar
 import grpc
 import numpy as np
 
-from acccocoa import __version__, codec
+from acccocoa import __version__, codec, losses
 from acccocoa.errors import AcccocoaError
-from acccocoa.losses import Vector, default_parameter
+from acccocoa.losses import Vector
 from acccocoa.problem import Problem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import worker_pb2 as pb
@@ -157,7 +157,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
             )
-        parameter = None if default_parameter(start.loss) is None else start.loss_parameter
+        if start.loss not in losses.NAMES:
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"loss {start.loss!r} is unknown to this worker")
+        parameter = None if losses.default_parameter(start.loss) is None else start.loss_parameter
         problem = Problem(start.loss, start.lam, start.n, start.l1_ratio, parameter)
         assert self._blocks_pool is not None  # set together with the holdings
         solver = LocalSolver(
