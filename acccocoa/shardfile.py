@@ -75,8 +75,10 @@ def write_to(out: BinaryIO, examples: Examples) -> str:
 
 
 def is_shard_file(path: str | os.PathLike[str]) -> bool:
-    """The file begins as one written by `write`."""
+    """The file begins as one written by `write`. A pipe never does: looking would take its first bytes away."""
     try:
+        if not Path(path).is_file():
+            return False
         with Path(path).open("rb") as stream:
             return stream.read(len(MAGIC)) == MAGIC
     except OSError:
