@@ -46,9 +46,14 @@ def train(
     """
     from coordinator import job  # gRPC and numba take a moment to import: not for --help
 
-    sys.exit(
-        job.train(data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config)
-    )
+    try:
+        code = job.train(
+            data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
+        )
+    except KeyboardInterrupt:  # click would make it exit code 1
+        click.echo("interrupted", err=True)
+        code = job.EXIT_CODES["interrupted"]
+    sys.exit(code)
 
 
 @main.command()

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
@@ -31,17 +31,22 @@ EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """An event set by Ctrl-C or SIGTERM, once; a second Ctrl-C ends the process at once."""
-    event = threading.Event()
+def interruptible(interrupted: threading.Event) -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM, once, set the event; a second one ends the process at once.
+
+    Until what the context yields has been called there is nothing to finish or to save: they raise KeyboardInterrupt.
+    """
+    saving = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        event.set()
+        interrupted.set()
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if not saving.is_set():
+            raise KeyboardInterrupt
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield event
+        yield saving.set
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -67,7 +72,8 @@ def train(
     if output.model is not None:
         check_model_path(output.model)
     with ExitStack() as stack:
-        interrupted = stack.enter_context(interruptible())
+        interrupted = threading.Event()
+        save_when_interrupted = stack.enter_context(interruptible(interrupted))
         observers: list[_Observer] = []
         if output.trace is not None:
             trace = report.Trace(output.trace)
@@ -163,6 +169,7 @@ def train(
                 "version": __version__,
             }
 
+        save_when_interrupted()
         try:
             outcome = training.run()
         except ClusterError as error:
