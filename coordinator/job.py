@@ -172,9 +172,10 @@ def train(
         save_when_interrupted()
         try:
             outcome = training.run()
-        except ClusterError as error:
+        except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
             if training.best.w is not None and output.model is not None:
-                _write_model(output.model, job, objective, training.best.w, {"status": "worker_lost"})
+                status = "worker_lost" if isinstance(error, ClusterError) else "failed"
+                _write_model(output.model, job, objective, training.best.w, {"status": status})
                 raise type(error)(
                     error.offender, error.requirement, f"the best model so far is in {output.model}"
                 ) from error

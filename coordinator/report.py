@@ -5,10 +5,12 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Protocol, Self, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status as LiveLine
 
 from acccocoa.errors import UsageError
@@ -66,7 +68,8 @@ class Trace:
 
     def close(self) -> None:
         """Close the file."""
-        self._stream.close()
+        with suppress(OSError):  # a line that could not be written is tried once more; that error was already told
+            self._stream.close()
 
 
 class Forecast:
@@ -151,7 +154,7 @@ class LiveProgress(_Closing):
 
     def stage(self, text: str) -> None:
         """Show the stage."""
-        self._line.update(text)
+        self._line.update(escape(text))
 
     def __call__(self, seen: CertifiedRound) -> None:
         """Show the round."""
