@@ -15,6 +15,9 @@ from acccocoa.problem import Problem
 Restart = Literal["gap", "gradient", "none"]
 """Rules by which the outer loop drops its momentum."""
 
+LOCAL_EPOCHS_MAX = 1000
+"""Passes in one round: the order of visits is held in memory, and no round is worth more."""
+
 
 def _positive(flag: str, value: float | None) -> None:
     if value is not None and not (math.isfinite(value) and value > 0):
@@ -100,6 +103,8 @@ class AlgorithmConfig:
         _positive("--gamma", self.gamma)
         _positive("--sigma", self.sigma)
         _positive("--local-epochs", self.local_epochs)
+        if self.local_epochs > LOCAL_EPOCHS_MAX:
+            raise UsageError(f"--local-epochs {self.local_epochs:g}", f"must be at most {LOCAL_EPOCHS_MAX}")
         _positive("--threads", self.threads)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")
