@@ -165,12 +165,10 @@ def _scaled(w: np.uint64, q: np.int64, fives: _Table) -> float:
         mantissa -= _U1  # exactly half way between two numbers: to the even one
     mantissa += mantissa & _U1
     mantissa >>= _U1
-    if mantissa >= _TWO_53:
-        mantissa = _IMPLICIT_BIT
-        exponent += 1
     if exponent >= 0x7FF:
         return np.inf
-    value: float = _bits_to_float((mantissa - _IMPLICIT_BIT) | (np.uint64(exponent) << _U52))
+    # a mantissa rounded up to 2**53 carries into the exponent, as it should
+    value: float = _bits_to_float((np.uint64(exponent) << _U52) + mantissa - _IMPLICIT_BIT)
     return value
 
 

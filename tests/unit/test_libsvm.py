@@ -71,7 +71,7 @@ def test_arrays() -> None:
         (b"1 1:0 2:1e-400 3:-0.0 4:0e999999999999999999999", [(1, {0: 0, 1: 0, 2: 0, 3: 0})]),
         (b"1 1:5e-324 2:1e-320", [(1, {0: 5e-324, 1: 1e-320})]),
         (b"1 1:" + b"0" * 400 + b"." + b"0" * 400 + b"1e401", [(1, {0: 1})]),
-        (b"1 1:1" + b"0" * 200_000 + b"e-200000 2:." + b"0" * 200_000 + b"25e200000", [(1, {0: 1, 1: 0.25})]),
+        (b"1 1:1" + b"0" * 200_000 + b"e-200000 2:." + b"0" * 1_000_000 + b"25e1000000", [(1, {0: 1, 1: 0.25})]),
     ],
 )
 def test_spellings_of_the_same(text: bytes, expected: list[tuple[float, dict[int, float]]]) -> None:
@@ -96,6 +96,18 @@ def test_nearest_float64(token: str, value: float) -> None:
     examples = parse(f"{token} 1:{token} 2:-{token}".encode(), dtype=np.float64)
     assert examples.values.tolist() == [value, -value]
     assert examples.labels.tolist() == [value]
+
+
+def test_nearest_float64_for_every_power_of_ten() -> None:
+    digits = [1, 5, 2**53 - 1, 2**53, 2**53 + 1, 2**53 + 3, 2**54 + 2, 2**64 - 1, 10**19 - 1]
+    digits += [17976931348623157, 22250738585072014, 17932163277122441, 13804984579974445]
+    # and exactly half way between two numbers
+    digits += [(2**53 + 1) * 5**k for k in range(1, 5)] + [(2**54 - 1) * 5**k for k in range(1, 5)]
+    tokens = [f"{w}e{q}" for w in digits for q in range(-365, 310)]
+    tokens = [token for token in tokens if np.isfinite(float(token))]
+    text = "".join(f"1 1:{token}\n" for token in tokens)  # one a line: a line is handed over to float() as a whole
+    expected = [float(token) for token in tokens]
+    assert parse(text.encode(), dtype=np.float64).values.tolist() == expected
 
 
 def test_float32_is_rounded_from_float64() -> None:
@@ -160,6 +172,7 @@ FAULTS = [
     (b"1 1:1\r2 1:1\r3\n", 1, 6, "a carriage return"),
     (b"1 1:1\r\r\n", 1, 6, "a carriage return"),
     (b"1 \r# c\n", 1, 3, "a carriage return"),
+    (b"1qid:1 1:1\n", 1, 1, "a label is expected, found '1qid:1'"),
     (b"1 qid:x 1:1\n", 1, 3, "qid must be followed by an integer"),
     (b"1 1:1 qid:1\n", 1, 7, "qid must be followed by an integer, and stand right behind the label"),
     (b"1 qid:1 qid:1\n", 1, 9, "qid must be"),
@@ -209,8 +222,8 @@ def test_first_spelling_of_each_label() -> None:
 
 
 def test_first_spelling_where_the_kernel_gave_up() -> None:
-    long = "2." + "0" * 30 + "1"  # more than 19 digits, and so near to half way that all are needed
-    text = f"3 1:9007199254740993.00000000000000000000000001\n3.0\n4\n{long}\n2\n".encode()
+    long = "2." + "0" * 15 + "2220446049250313080847263336181640625"  # half way between two float64
+    text = f"3 1:9007199254740993.00000000000000000000000001\n3.0\n4\n{long}\n2\n04 1:{long}\n".encode()
     assert parse(text).spellings == {3.0: "3", 4.0: "4", 2.0: long}
 
 
@@ -219,7 +232,7 @@ def test_first_spelling_where_the_kernel_gave_up() -> None:
 @pytest.mark.parametrize("extra", [0, 1])
 def test_spellings_kept(extra: int, block_bytes: int, threads: int) -> None:
     spelled = [f"{i}.0" for i in range(LABEL_SPELLINGS_KEPT + extra)]
-    text = "\n".join(spelled * 2).encode()
+    text = "\n".join([*spelled, "-0", *spelled]).encode()
     examples = parse(text, threads=threads, block_bytes=block_bytes)
     assert examples.spellings == ({} if extra else dict(enumerate(spelled)))
 
