@@ -34,6 +34,12 @@ class ClusterConfig:
     workers: str | None = option(
         None, "running workers: HOST:PORT,... or dns:///NAME:PORT or @FILE (one a line)", metavar="ADDRESSES", type=str
     )
+    deal: str | None = option(
+        None,
+        "with DATA and --workers: deal DATA to the workers through this directory, which they serve",
+        metavar="DIR",
+        type=str,
+    )
     connect_timeout: float = option(60.0, "seconds to wait for the workers to be reached and ready", metavar="S")
     silence: float = option(20.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")

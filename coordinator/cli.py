@@ -10,6 +10,7 @@ from acccocoa import __version__
 from acccocoa.cli import ExitCodes
 from acccocoa.config import AlgorithmConfig, ClusterConfig, DataConfig, ObjectiveConfig, OutputConfig, StopConfig
 from acccocoa.options import options
+from coordinator.generate import generate
 from coordinator.predict import predict
 
 
@@ -22,6 +23,7 @@ def main() -> None:
     )
 
 
+main.add_command(generate)
 main.add_command(predict)
 
 

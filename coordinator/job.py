@@ -16,9 +16,10 @@ import numpy as np
 from acccocoa import __version__, libsvm
 from acccocoa.config import AlgorithmConfig, ClusterConfig, DataConfig, ObjectiveConfig, OutputConfig, StopConfig
 from acccocoa.errors import ClusterError, UsageError
+from acccocoa.examples import Examples
 from acccocoa.losses import Vector, loss
 from acccocoa.model import Model, check_model_path
-from coordinator import addresses, report
+from coordinator import addresses, deal, report
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
 from coordinator.handshake import Job, ShardDescription, combine
@@ -196,9 +197,13 @@ _Observer = report.Trace | CoordinatorService | report.Progress
 def _check_sources(data: Sequence[str], config: ClusterConfig) -> None:
     if config.workers is None and not data:
         raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
-    if config.workers is not None and data:
+    if config.deal is not None and (config.workers is None or not data):
+        raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
+    if config.workers is not None and data and config.deal is None:
         raise UsageError(
-            f"DATA {data[0]}", "is not read when --workers is given: they have the data", "leave out one of the two"
+            f"DATA {data[0]}",
+            "is not read when --workers is given: they have the data",
+            "leave out one of the two, or see --deal",
         )
 
 
@@ -211,16 +216,24 @@ def _open_cluster(
     progress: report.Progress,
 ) -> tuple[Cluster, list[ShardDescription]]:
     """Connect to the workers, started here if need be; they end with the stack."""
-    if config.workers is not None:
-        progress.stage(f"connecting to {config.workers}")
-        cluster = Cluster(addresses.resolve(config.workers), insecure=config.insecure, silence=config.silence)
-        stack.callback(cluster.close)
-        return cluster, cluster.connect(config.connect_timeout)
-    progress.stage(f"reading {', '.join(data)}")
     cores = len(os.sched_getaffinity(0))
-    examples = libsvm.read(
-        data, zero_based=data_config.zero_based, dtype=np.dtype(data_config.dtype).type, threads=cores
-    )
+
+    def read() -> Examples:
+        progress.stage(f"reading {', '.join(data)}")
+        dtype = np.dtype(data_config.dtype).type
+        return libsvm.read(data, zero_based=data_config.zero_based, dtype=dtype, threads=cores)
+
+    if config.workers is not None:
+        targets = addresses.resolve(config.workers)
+        hashes = deal.deal(stack, read(), len(targets), config.deal) if config.deal is not None else None
+        progress.stage(f"connecting to {config.workers}: {len(targets)} workers")
+        cluster = Cluster(targets, insecure=config.insecure, silence=config.silence)
+        stack.callback(cluster.close)
+        shards = cluster.connect(config.connect_timeout)
+        if hashes is not None:
+            deal.check(shards, hashes)
+        return cluster, shards
+    examples = read()
     workers = config.local or max(1, min(cores // algorithm.threads, examples.n))
     if workers > examples.n:
         raise UsageError(f"--local {workers}", f"there are only {examples.n} examples", "use fewer workers")

@@ -9,7 +9,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from acccocoa import security
 from acccocoa.v1 import worker_pb2_grpc
-from worker import source
+from worker import claim, source
 from worker.service import WorkerService
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,10 @@ def run(
     grpc_server.start()
     print(address, flush=True)
     try:
+        taken = claim.resolve(shard, stop)
+        if taken is None:
+            return
+        shard = taken
         service.ready(source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads))
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("serving %s on %s", shard, address)

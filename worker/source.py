@@ -1,12 +1,11 @@
 """SHARD as the user names it -> what the worker holds."""
 
-import hashlib
 import re
 import time
 
 import numpy as np
 
-from acccocoa import libsvm, partition, shardfile
+from acccocoa import dealing, libsvm, partition, shardfile
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
@@ -45,7 +44,7 @@ def load(source: str, *, zero_based: bool = False, dtype: str = "float32", threa
         part, parts = int(match["part"]), int(match["parts"])
         examples, digest = _examples(match["file"], zero_based, dtype, threads)
         rows = partition.cut_examples(np.diff(examples.indptr), part, parts)
-        digest = hashlib.sha256(f"{digest}#{part}/{parts}".encode()).hexdigest()
+        digest = dealing.part_hash(digest, part, parts)
     shard = build(examples, digest, rows, threads)
     labels, counts = np.unique(shard.labels, return_counts=True)
     complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in examples.spellings for label in labels)
