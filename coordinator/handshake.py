@@ -1,7 +1,7 @@
 """What the workers say they hold -> what the job is, or why it cannot be. Pure."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,7 +57,8 @@ def combine(
 
     Raises
     ------
-    WorkerRefused : a worker of another protocol version, a busy one, two with the same shard, or of different dtypes
+    WorkerRefused : a worker of another protocol version, a busy one, one whose description makes no sense, two with the
+        same shard, or of different dtypes
     DataError : no features, or labels that do not fit the loss
     """
     for shard in shards:
@@ -66,6 +67,8 @@ def combine(
             raise WorkerRefused(f"worker {shard.address}", mismatch, "install the same version on both")
         if shard.job_id:
             raise WorkerRefused(f"worker {shard.address}", f"is held by job {shard.job_id}", "wait for it, or stop it")
+        if shard.n < 1 or shard.blocks < 1 or (shard.label_counts_complete and not shard.label_counts):
+            raise WorkerRefused(f"worker {shard.address}", "describes a shard without examples, labels or blocks")
     by_hash: dict[str, str] = {}
     for shard in shards:
         twin = by_hash.setdefault(shard.content_hash, shard.address)
@@ -100,7 +103,6 @@ def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None
     """
     counts: Counter[float] = Counter()
     spelling: dict[float, str] = {}
-    holders: dict[float, list[str]] = defaultdict(list)
     for shard in shards:
         if not shard.label_counts_complete:
             raise DataError(
@@ -111,7 +113,6 @@ def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None
         for label, text, count in shard.label_counts:
             counts[label] += count
             spelling.setdefault(label, text)
-            holders[label].append(shard.address)
     found = sorted(counts)
     if len(found) != 2:
         listed = ", ".join(f"{spelling[label]} ({counts[label]})" for label in found[:10])
