@@ -21,7 +21,8 @@ from acccocoa.examples import Examples
 MAGIC = b"acccocoa shard\n\x00"
 FORMAT_VERSION = 1
 _ALIGNMENT = 64
-_ARRAYS = ("indptr", "indices", "values", "labels")
+_DTYPES = {"indptr": {"<i8"}, "indices": {"<i4"}, "values": {"<f4", "<f8"}, "labels": {"<f8"}}
+_ARRAYS = tuple(_DTYPES)
 
 
 def content_hash(examples: Examples) -> str:
@@ -113,10 +114,13 @@ def read(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[Examples
         if header["version"] != FORMAT_VERSION:
             raise damaged(f"has format version {header['version']}, this acccocoa reads {FORMAT_VERSION}")
         begin = _aligned(len(MAGIC) + 8 + length)
-        arrays = {key: _mapped(path, begin, size, header["arrays"][key]) for key in _ARRAYS}
+        arrays = {key: _mapped(path, begin, size, header["arrays"][key], _DTYPES[key]) for key in _ARRAYS}
         spellings = {float(value): str(text) for value, text in header["spellings"]}
         digest = str(header["content_hash"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        # the hash covers the arrays: a spelling that was damaged no longer means its label
+        if any(float(text) != value or text != text.strip() for value, text in spellings.items()):
+            raise damaged("spells a label as another one")
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise damaged(f"cannot be read as a shard file ({error})") from error
     n, nnz = len(arrays["labels"]), len(arrays["indices"])
     if len(arrays["indptr"]) != n + 1 or len(arrays["values"]) != nnz or int(arrays["indptr"][-1]) != nnz:
@@ -127,7 +131,9 @@ def read(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[Examples
     return examples, digest
 
 
-def _mapped(path: str | os.PathLike[str], begin: int, size: int, entry: Any) -> NDArray[Any]:
+def _mapped(path: str | os.PathLike[str], begin: int, size: int, entry: Any, dtypes: set[str]) -> NDArray[Any]:
+    if entry["dtype"] not in dtypes:
+        raise ValueError(f"an array of dtype {entry['dtype']!r}")
     dtype = np.dtype(entry["dtype"])
     length, offset = int(entry["length"]), begin + int(entry["offset"])
     if length < 0 or offset < begin or offset + length * dtype.itemsize > size:
