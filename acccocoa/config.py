@@ -41,13 +41,16 @@ class ClusterConfig:
         type=str,
     )
     connect_timeout: float = option(60.0, "seconds to wait for the workers to be reached and ready", metavar="S")
-    silence: float = option(20.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
+    silence: float = option(10.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
+    worker_patience: float = option(300.0, "seconds to wait for a lost worker to come back", metavar="S")
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
 
     def __post_init__(self) -> None:
         _positive("--local", self.local)
         _positive("--connect-timeout", self.connect_timeout)
         _positive("--silence", self.silence)
+        if not (math.isfinite(self.worker_patience) and self.worker_patience >= 0):
+            raise UsageError(f"--worker-patience {self.worker_patience:g}", "must be a finite number >= 0")
         if self.local is not None and self.workers is not None:
             raise UsageError("--local and --workers", "exclude each other", "give one of them")
 
@@ -144,3 +147,20 @@ class OutputConfig:
     quiet: bool = option(False, "no progress on standard error")
     certify_every_round: bool = option(False, "certify every round, not only as often as needed")
     listen: str | None = option(None, "serve Watch, Status and Stop here while training", metavar="HOST:PORT", type=str)
+
+
+@dataclass(frozen=True)
+class RecoveryConfig:
+    """What survives a killed coordinator."""
+
+    checkpoint: str | None = option(
+        None, "keep what it takes to go on after a crash in this directory", metavar="DIR", type=str
+    )
+    resume: bool = option(False, "go on with the job of --checkpoint, if there is one")
+    allow_change: bool = option(False, "resume with another objective, from the same dual variables")
+
+    def __post_init__(self) -> None:
+        if self.resume and self.checkpoint is None:
+            raise UsageError("--resume", "needs --checkpoint DIR", "say where the checkpoint is")
+        if self.allow_change and not self.resume:
+            raise UsageError("--allow-change", "needs --resume")

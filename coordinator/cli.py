@@ -8,7 +8,15 @@ import click
 
 from acccocoa import __version__
 from acccocoa.cli import ExitCodes
-from acccocoa.config import AlgorithmConfig, ClusterConfig, DataConfig, ObjectiveConfig, OutputConfig, StopConfig
+from acccocoa.config import (
+    AlgorithmConfig,
+    ClusterConfig,
+    DataConfig,
+    ObjectiveConfig,
+    OutputConfig,
+    RecoveryConfig,
+    StopConfig,
+)
 from acccocoa.options import options
 from coordinator.generate import generate
 from coordinator.predict import predict
@@ -29,7 +37,7 @@ main.add_command(predict)
 
 @main.command()
 @click.argument("data", nargs=-1, envvar="ACCCOCOA_TRAIN_DATA")
-@options(ClusterConfig, DataConfig, ObjectiveConfig, AlgorithmConfig, StopConfig, OutputConfig)
+@options(ClusterConfig, DataConfig, ObjectiveConfig, AlgorithmConfig, StopConfig, OutputConfig, RecoveryConfig)
 def train(
     data: tuple[str, ...],
     cluster_config: ClusterConfig,
@@ -38,6 +46,7 @@ def train(
     algorithm_config: AlgorithmConfig,
     stop_config: StopConfig,
     output_config: OutputConfig,
+    recovery_config: RecoveryConfig,
 ) -> None:
     """Train on DATA (LIBSVM files, also .gz .bz2 .xz .zst; - is standard input), or on what running workers hold.
 
@@ -47,11 +56,20 @@ def train(
     or was lost; 6 numerically inconsistent; 130 interrupted (the model is written all the same).
     """
     from coordinator import job  # gRPC and numba take a moment to import: not for --help
+    from coordinator.settings import Settings
 
+    settings = Settings(
+        data,
+        cluster_config,
+        data_config,
+        objective_config,
+        algorithm_config,
+        stop_config,
+        output_config,
+        recovery_config,
+    )
     try:
-        code = job.train(
-            data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
-        )
+        code = job.train(settings)
     except KeyboardInterrupt:  # click would make it exit code 1
         click.echo("interrupted", err=True)
         code = job.EXIT_CODES["interrupted"]

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, BinaryIO, cast
 
@@ -23,28 +22,62 @@ END_SECONDS = 10.0
 """How long a worker may take to end before it is killed."""
 
 
-class LocalWorkers:
-    """K worker processes.
+class LocalWorker:
+    """One worker process, started again when it has died.
 
-    addresses : HOST:PORT of each
+    address : HOST:PORT
     """
 
-    def __init__(self, processes: list["subprocess.Popen[str]"], addresses: list[str]) -> None:
-        self._processes = processes
-        self.addresses = addresses
+    def __init__(self, command: Sequence[str], descriptor: int, part: int, timeout: float) -> None:
+        self._command = command
+        self._descriptor = descriptor
+        self._part = part
+        self._timeout = timeout
+        self._begin()
+        self.address = ""
+
+    def _begin(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[self._descriptor],
+            # Ctrl-C is for the coordinator, which lets the round finish
+            process_group=0,
+        )
+
+    def wait_for_address(self) -> None:
+        """Learn the address from the first line the process prints."""
+        self.address = _address(self._process, self._part, self._timeout)
 
     def gone(self) -> ClusterError | None:
-        """An error when one of the processes has ended, else None."""
-        for number, process in enumerate(self._processes):
-            code = process.poll()
-            if code is not None:
-                return WorkerUnreachable(f"worker {number}", f"ended with exit code {code}", "see its message above")
-        return None
+        """An error when the process has ended, else None."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        return WorkerUnreachable(f"worker {self._part}", f"ended with exit code {code}", "see its message above")
+
+    def candidates(self) -> list[str]:
+        """Where the worker is; a process that has died is started anew first."""
+        if self._process.poll() is not None:
+            self.end()
+            self._begin()
+            self.wait_for_address()
+        return [self.address]
+
+    def end(self) -> None:
+        """Close the pipe that keeps the worker alive, and wait until it is gone."""
+        _end(self._process)
 
 
 @contextmanager
-def local_workers(examples: Examples, workers: int, threads: int, timeout: float) -> Iterator[LocalWorkers]:
+def local_workers(
+    examples: Examples, workers: int, threads: int, timeout: float, state: str | None = None
+) -> Iterator[list[LocalWorker]]:
     """Start the workers on the examples; they end with the context.
+
+    state : directory for the workers' dual variables, if they are to survive
 
     Raises
     ------
@@ -55,35 +88,29 @@ def local_workers(examples: Examples, workers: int, threads: int, timeout: float
         shardfile.write_to(cast(BinaryIO, stream), examples)
         stream.flush()
         descriptor = stream.fileno()
-        processes = []
+        started = []
         for part in range(workers):
-            process = subprocess.Popen(
-                [
-                    # -P: a worker.py (or numpy.py) in the user's directory is not what is meant
-                    *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
-                    *("--listen", "127.0.0.1:0", "--threads", str(threads), "--quiet", "--exit-with-stdin"),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                pass_fds=[descriptor],
-                # Ctrl-C is for the coordinator, which lets the round finish
-                process_group=0,
-            )
-            stack.callback(_end, process)
-            processes.append(process)
-        deadline = time.monotonic() + timeout
-        addresses = [_address(process, part, deadline) for part, process in enumerate(processes)]
-        yield LocalWorkers(processes, addresses)
+            command = [
+                # -P: a worker.py (or numpy.py) in the user's directory is not what is meant
+                *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
+                *("--listen", "127.0.0.1:0", "--threads", str(threads), "--quiet", "--exit-with-stdin"),
+                *(() if state is None else ("--state", state)),
+            ]
+            worker = LocalWorker(command, descriptor, part, timeout)
+            stack.callback(worker.end)
+            started.append(worker)
+        for worker in started:
+            worker.wait_for_address()
+        yield started
 
 
-def _address(process: "subprocess.Popen[str]", part: int, deadline: float) -> str:
+def _address(process: "subprocess.Popen[str]", part: int, timeout: float) -> str:
     """The first line a worker prints."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     stdout = cast(IO[str], process.stdout)
     threading.Thread(target=lambda: lines.put(stdout.readline()), daemon=True).start()
     try:
-        line = lines.get(timeout=max(0.0, deadline - time.monotonic())).strip()
+        line = lines.get(timeout=timeout).strip()
     except queue.Empty:
         line = ""
     if not line:

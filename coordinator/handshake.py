@@ -51,7 +51,12 @@ class Job:
 
 
 def combine(
-    shards: Sequence[ShardDescription], *, classifier: bool, positive_label: float | None, software_version: str
+    shards: Sequence[ShardDescription],
+    *,
+    classifier: bool,
+    positive_label: float | None,
+    software_version: str,
+    own_job_id: str = "",
 ) -> Job:
     """Decide whether these shards make one job, and which.
 
@@ -65,7 +70,7 @@ def combine(
         mismatch = version_mismatch(shard.protocol_version, shard.software_version, software_version)
         if mismatch:
             raise WorkerRefused(f"worker {shard.address}", mismatch, "install the same version on both")
-        if shard.job_id:
+        if shard.job_id not in ("", own_job_id):
             raise WorkerRefused(f"worker {shard.address}", f"is held by job {shard.job_id}", "wait for it, or stop it")
         if shard.n < 1 or shard.blocks < 1 or (shard.label_counts_complete and not shard.label_counts):
             raise WorkerRefused(f"worker {shard.address}", "describes a shard without examples, labels or blocks")

@@ -1,67 +1,36 @@
 """A training job from its settings to its outcome: cluster, handshake, run, files."""
 
 import json
-import os
-import signal
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
 
-import numpy as np
-
-from acccocoa import __version__, libsvm
-from acccocoa.config import AlgorithmConfig, ClusterConfig, DataConfig, ObjectiveConfig, OutputConfig, StopConfig
+from acccocoa import __version__
+from acccocoa.config import ObjectiveConfig, OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
-from acccocoa.examples import Examples
 from acccocoa.losses import Vector, loss
 from acccocoa.model import Model, check_model_path
-from coordinator import addresses, deal, report
+from acccocoa.problem import Problem
+from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
-from coordinator.embedded import local_workers
 from coordinator.handshake import Job, ShardDescription, combine
+from coordinator.interrupt import interruptible
+from coordinator.opening import check_sources, open_cluster
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule, plan_work
 from coordinator.service import CoordinatorServer, CoordinatorService
+from coordinator.settings import Settings
 from coordinator.training import CertifiedRound, Outcome, Training
 
 EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 130}
 
 
-@contextmanager
-def interruptible(interrupted: threading.Event) -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM, once, set the event; a second one ends the process at once.
-
-    Until what the context yields has been called there is nothing to finish or to save: they raise KeyboardInterrupt.
-    """
-    saving = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        if not saving.is_set():
-            raise KeyboardInterrupt
-
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield saving.set
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def train(
-    data: Sequence[str],
-    cluster_config: ClusterConfig,
-    data_config: DataConfig,
-    objective: ObjectiveConfig,
-    algorithm: AlgorithmConfig,
-    stop: StopConfig,
-    output: OutputConfig,
-) -> int:
+def train(settings: Settings) -> int:
     """Run one training job; returns the exit code.
 
     Raises
@@ -69,35 +38,31 @@ def train(
     AcccocoaError : as the contract's exit codes say
     """
     began = time.monotonic()
-    _check_sources(data, cluster_config)
+    output, recovery = settings.output, settings.recovery
+    check_sources(settings.data, settings.cluster)
     if output.model is not None:
         check_model_path(output.model)
+    if recovery.checkpoint is not None:
+        checkpoint.check_directory(recovery.checkpoint)
+    saved = checkpoint.read(recovery.checkpoint) if recovery.resume and recovery.checkpoint is not None else None
     with ExitStack() as stack:
         interrupted = threading.Event()
         save_when_interrupted = stack.enter_context(interruptible(interrupted))
-        observers: list[_Observer] = []
-        if output.trace is not None:
-            trace = report.Trace(output.trace)
-            stack.callback(trace.close)
-            observers.append(trace)
-        job_id = uuid.uuid4().hex[:12]
-        service = CoordinatorService(job_id, objective.loss, interrupted)
-        if output.listen is not None:
-            server = CoordinatorServer(service, output.listen, cluster_config.insecure)
-            stack.callback(server.close)
-            observers.append(service)
-        progress = stack.enter_context(report.progress(output.quiet, stop.tol))
-        observers.append(progress)
+        job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
+        service = CoordinatorService(job_id, settings.objective.loss, interrupted)
+        trace, progress, observers = _observers(stack, settings, saved, service)
 
-        cluster, shards = _open_cluster(stack, data, cluster_config, data_config, algorithm, progress)
-        classifier = loss(objective.loss, objective.loss_parameter).classifier
+        cluster, shards = open_cluster(stack, settings, progress)
+        classifier = loss(settings.objective.loss, settings.objective.loss_parameter).classifier
         job = combine(
             shards,
             classifier=classifier,
-            positive_label=objective.positive_label if classifier else None,
+            positive_label=settings.objective.positive_label if classifier else None,
             software_version=__version__,
+            own_job_id=job_id,
         )
-        problem = objective.problem(job.n)
+        problem = settings.objective.problem(job.n)
+        algorithm = settings.algorithm
         loop = OuterLoop(
             problem,
             job.d,
@@ -107,83 +72,68 @@ def train(
             algorithm.accelerate,
             algorithm.restart,
         )
-        buckets = cluster.start(shards, job, problem, job_id, algorithm.seed)
-        works = [plan_work(counts, algorithm.local_epochs) for counts in buckets]
-        service.running(problem.lam, len(shards))
-        progress.stage(
-            f"training on {job.n} examples, {job.d} features, {job.nnz} entries with {len(shards)} workers "
-            f"of {job.blocks // len(shards)} threads"
+        identity = Identity.of(settings, job, problem, shards)
+        unchanged = saved is not None and identity.same_objective(saved, recovery)
+        ready = cluster.start(
+            shards,
+            job,
+            problem,
+            job_id,
+            algorithm.seed,
+            round_number=saved.round if saved is not None else 0,
+            warm=recovery.resume and not unchanged,
         )
+        keep = None
+        if recovery.checkpoint is not None:
+            keep = checkpoint.Checkpoints(
+                recovery.checkpoint,
+                job_id,
+                identity.objective,
+                identity.algorithm,
+                (lambda: trace.bytes) if trace is not None else (lambda: 0),
+            )
 
         def observe(seen: CertifiedRound) -> None:
             for observer in observers:
                 observer(seen)
 
-        ready = time.monotonic()
         training = Training(
             loop,
             cluster,
-            works,
-            CertificateSchedule(stop.tol, output.certify_every_round),
-            stop,
+            [plan_work(counts, algorithm.local_epochs) for counts in cluster.buckets],
+            CertificateSchedule(settings.stop.tol, output.certify_every_round),
+            settings.stop,
             interrupted=interrupted,
             observe=observe,
+            keep=keep or (lambda _: False),
         )
-
-        def result(outcome: Outcome) -> dict[str, object]:
-            compile_seconds = max(shard.compile_seconds for shard in shards)
-            return {
-                "status": outcome.status,
-                "primal": outcome.certified.primal,
-                "dual": outcome.certified.dual,
-                "gap": outcome.gap,
-                "relative_gap": outcome.relative_gap,
-                "rounds": outcome.rounds,
-                "data_passes": outcome.data_passes,
-                "restarts": outcome.restarts,
-                "resyncs": 0,
-                "seconds": {
-                    "load": max(0.0, ready - began - compile_seconds),
-                    "compile": compile_seconds,
-                    "solve": outcome.solve_seconds,
-                    "total": time.monotonic() - began,
-                },
-                "bytes": {"pushed": cluster.bytes_pushed, "returned": cluster.bytes_returned},
-                "n": job.n,
-                "d": job.d,
-                "nnz": job.nnz,
-                "workers": len(shards),
-                "threads": max(shard.blocks for shard in shards),
-                "loss": problem.loss_name,
-                "loss_parameter": problem.resolved_parameter,
-                "lam": problem.lam,
-                "l1_ratio": problem.l1_ratio,
-                "partition": "examples",
-                "gamma": loop.gamma,
-                "sigma": loop.sigma,
-                "accelerate": loop.accelerate,
-                "restart": loop.restart_rule,
-                "local_epochs": algorithm.local_epochs,
-                "dtype": shards[0].dtype,
-                "seed": algorithm.seed,
-                "model": output.model,
-                "version": __version__,
-            }
-
+        if saved is not None and unchanged:
+            saved.restore(training)
+            ready = ready and identity.algorithm == saved.algorithm
+        cluster.give_up = lambda: training.limit() in ("interrupted", "max_seconds")
+        service.running(problem.lam, len(shards))
+        progress.stage(
+            f"{'training' if saved is None else 'going on'} on {job.n} examples, {job.d} features, {job.nnz} entries "
+            f"with {len(shards)} workers of {job.blocks // len(shards)} threads"
+        )
+        started = time.monotonic()
         save_when_interrupted()
         try:
-            outcome = training.run()
+            outcome = training.run(resync=recovery.resume and not ready)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
             if training.best.w is not None and output.model is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
-                _write_model(output.model, job, objective, training.best.w, {"status": status})
+                _write_model(output.model, job, settings.objective, training.best.w, {"status": status})
                 raise type(error)(
                     error.offender, error.requirement, f"the best model so far is in {output.model}"
                 ) from error
             raise
+        summary = _summary(settings, job, shards, loop, cluster, outcome, started - began)
         if output.model is not None:
-            _write_model(output.model, job, objective, outcome.w, result(outcome))
-        summary = result(outcome)
+            _write_model(output.model, job, settings.objective, outcome.w, summary)
+        if keep is not None:
+            keep.write(training)
+    summary["seconds"]["total"] = time.monotonic() - began
     if output.json:
         print(json.dumps(summary), flush=True)
     elif not output.quiet:
@@ -191,57 +141,124 @@ def train(
     return EXIT_CODES[outcome.status]
 
 
-_Observer = report.Trace | CoordinatorService | report.Progress
+@dataclass(frozen=True)
+class Identity:
+    """What a job is, for a coordinator that comes back to it.
 
+    objective : what must be equal for the same problem;  algorithm : what must be equal, too, for the same bits
+    """
 
-def _check_sources(data: Sequence[str], config: ClusterConfig) -> None:
-    if config.workers is None and not data:
-        raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
-    if config.deal is not None and (config.workers is None or not data):
-        raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
-    if config.workers is not None and data and config.deal is None:
-        raise UsageError(
-            f"DATA {data[0]}",
-            "is not read when --workers is given: they have the data",
-            "leave out one of the two, or see --deal",
+    objective: dict[str, object]
+    algorithm: dict[str, object]
+
+    @classmethod
+    def of(cls, settings: Settings, job: Job, problem: Problem, shards: Sequence[ShardDescription]) -> "Identity":
+        """That of this job."""
+        return cls(
+            {
+                "loss": problem.loss_name,
+                "loss_parameter": problem.resolved_parameter,
+                "lam": problem.lam,
+                "l1_ratio": problem.l1_ratio,
+                "positive": job.labels[0] if job.labels else None,
+                "shards": [shard.content_hash for shard in shards],
+            },
+            {**asdict(settings.algorithm), "blocks": [shard.blocks for shard in shards]},
         )
 
+    def same_objective(self, saved: checkpoint.Saved, recovery: RecoveryConfig) -> bool:
+        """Whether the checkpoint is of this objective.
 
-def _open_cluster(
-    stack: ExitStack,
-    data: Sequence[str],
-    config: ClusterConfig,
-    data_config: DataConfig,
-    algorithm: AlgorithmConfig,
-    progress: report.Progress,
-) -> tuple[Cluster, list[ShardDescription]]:
-    """Connect to the workers, started here if need be; they end with the stack."""
-    cores = len(os.sched_getaffinity(0))
+        Raises
+        ------
+        UsageError : it is not, and nobody asked for that
+        """
+        changed = [key for key, value in self.objective.items() if saved.objective.get(key) != value]
+        if changed and not recovery.allow_change:
+            first = changed[0]
+            raise UsageError(
+                f"--resume from {recovery.checkpoint}",
+                f"the checkpoint is of another objective ({first} was {saved.objective.get(first)!r}, "
+                f"is {self.objective[first]!r})",
+                "ask for the same one, or say --allow-change to begin it from the same dual variables",
+            )
+        return not changed
 
-    def read() -> Examples:
-        progress.stage(f"reading {', '.join(data)}")
-        dtype = np.dtype(data_config.dtype).type
-        return libsvm.read(data, zero_based=data_config.zero_based, dtype=dtype, threads=cores)
 
-    if config.workers is not None:
-        targets = addresses.resolve(config.workers)
-        hashes = deal.deal(stack, read(), len(targets), config.deal) if config.deal is not None else None
-        progress.stage(f"connecting to {config.workers}: {len(targets)} workers")
-        cluster = Cluster(targets, insecure=config.insecure, silence=config.silence)
-        stack.callback(cluster.close)
-        shards = cluster.connect(config.connect_timeout)
-        if hashes is not None:
-            deal.check(shards, hashes)
-        return cluster, shards
-    examples = read()
-    workers = config.local or max(1, min(cores // algorithm.threads, examples.n))
-    if workers > examples.n:
-        raise UsageError(f"--local {workers}", f"there are only {examples.n} examples", "use fewer workers")
-    progress.stage(f"starting {workers} workers")
-    local = stack.enter_context(local_workers(examples, workers, algorithm.threads, config.connect_timeout))
-    cluster = Cluster(local.addresses, insecure=False, silence=config.silence)
-    stack.callback(cluster.close)
-    return cluster, cluster.connect(config.connect_timeout, local.gone)
+_Observer = Callable[[CertifiedRound], None]
+
+
+def _observers(
+    stack: ExitStack, settings: Settings, saved: checkpoint.Saved | None, service: CoordinatorService
+) -> tuple[report.Trace | None, report.Progress, list[_Observer]]:
+    """Whoever is told of certified rounds; they are closed with the stack."""
+    output = settings.output
+    observers: list[_Observer] = []
+    trace = None
+    if output.trace is not None:
+        trace = report.Trace(output.trace, saved.trace_bytes if saved is not None else 0)
+        stack.callback(trace.close)
+        observers.append(trace)
+    if output.listen is not None:
+        server = CoordinatorServer(service, output.listen, settings.cluster.insecure)
+        stack.callback(server.close)
+        observers.append(service)
+    progress = stack.enter_context(report.progress(output.quiet, settings.stop.tol))
+    observers.append(progress)
+    return trace, progress, observers
+
+
+def _summary(
+    settings: Settings,
+    job: Job,
+    shards: Sequence[ShardDescription],
+    loop: OuterLoop,
+    cluster: Cluster,
+    outcome: Outcome,
+    seconds_before: float,
+) -> dict[str, Any]:
+    """The --json object; seconds_before : from the start of the command to the first round."""
+    problem = loop.problem
+    compile_seconds = max(shard.compile_seconds for shard in shards)
+    return {
+        "status": outcome.status,
+        "primal": outcome.certified.primal,
+        "dual": outcome.certified.dual,
+        "gap": outcome.gap,
+        "relative_gap": outcome.relative_gap,
+        "rounds": outcome.rounds,
+        "data_passes": outcome.data_passes,
+        "restarts": outcome.restarts,
+        "resyncs": outcome.resyncs,
+        "reconnects": cluster.lost_and_found,
+        "drift": outcome.drift,
+        "seconds": {
+            "load": max(0.0, seconds_before - compile_seconds),
+            "compile": compile_seconds,
+            "solve": outcome.solve_seconds,
+            "total": seconds_before + outcome.solve_seconds,
+        },
+        "bytes": {"pushed": cluster.bytes_pushed, "returned": cluster.bytes_returned},
+        "n": job.n,
+        "d": job.d,
+        "nnz": job.nnz,
+        "workers": len(shards),
+        "threads": max(shard.blocks for shard in shards),
+        "loss": problem.loss_name,
+        "loss_parameter": problem.resolved_parameter,
+        "lam": problem.lam,
+        "l1_ratio": problem.l1_ratio,
+        "partition": "examples",
+        "gamma": loop.gamma,
+        "sigma": loop.sigma,
+        "accelerate": loop.accelerate,
+        "restart": loop.restart_rule,
+        "local_epochs": settings.algorithm.local_epochs,
+        "dtype": shards[0].dtype,
+        "seed": settings.algorithm.seed,
+        "model": settings.output.model,
+        "version": __version__,
+    }
 
 
 def _write_model(path: str, job: Job, objective: ObjectiveConfig, w: Vector, summary: dict[str, object]) -> None:

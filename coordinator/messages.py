@@ -5,17 +5,31 @@ from dataclasses import dataclass
 from coordinator.outer_loop import Contribution
 
 
+class StateLost(Exception):
+    """A lost worker is back, but not where the round under way begins: the run must go on by a resync."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundRequest:
-    """What all workers are asked in a round; symbols as in Algorithm 1."""
+    """What all workers are asked in a round; symbols as in Algorithm 1.
+
+    certify, audit, solve : answers asked for, in this order
+    mark : keep a copy of the state at the start of the round
+    finish : let y_t be the job's final dual point
+    repeats_w : w_t is that of the last request and need not travel again
+    """
 
     round: int
     theta: float
     gamma: float
     sigma: float
     restart: bool
-    certify: bool
-    solve: bool = True
+    certify: bool = False
+    audit: bool = False
+    solve: bool = False
+    mark: bool = False
+    finish: bool = False
+    repeats_w: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ Algorithm 1). Plain CoCoA+ is the same loop restarted after every round.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +100,14 @@ class OuterLoop:
         """gamma * theta_t, the weight of z_t in y_t."""
         return self.gamma * self.theta
 
-    def resync(self, v: Vector) -> None:
+    def sum_up(self, parts: Sequence[Contribution]) -> Vector:
+        """The sum of the workers' parts of a shared vector, in rank order; float64, shape (d,)."""
+        v = np.zeros_like(self.v_a)
+        for part in parts:
+            v[slice(None) if part.support is None else part.support] += part.a_dz
+        return v
+
+    def stand_at(self, v: Vector) -> None:
         """Go on from alpha with A alpha = v: z := alpha, theta := theta_0 (algorithm section 5)."""
         self.v_a = v.copy()
         self.v_z = v.copy()
@@ -110,6 +118,25 @@ class OuterLoop:
         self.v_z[:] = self.v_a
         self._starting = True
         self.restarts += 1
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
+        """The state at the start of a round: numbers and arrays, for `restore`."""
+        return (
+            {
+                "round": self.round,
+                "restarts": self.restarts,
+                "theta": self.theta,
+                "starting": self._starting,
+                "gap_at_restart": self._gap_at_restart,
+            },
+            {"v_a": self.v_a, "v_z": self.v_z},
+        )
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Vector]) -> None:
+        """Be where `state` was called."""
+        self.round, self.restarts, self.theta = facts["round"], facts["restarts"], facts["theta"]
+        self._starting, self._gap_at_restart = facts["starting"], facts["gap_at_restart"]
+        self.v_a, self.v_z = arrays["v_a"], arrays["v_z"]
 
     @property
     def starting(self) -> bool:

@@ -51,11 +51,14 @@ def trace_object(seen: CertifiedRound) -> dict[str, object]:
 class Trace:
     """Writes a JSON object a line, as the rounds are certified."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, keep_bytes: int = 0) -> None:
+        """keep_bytes : how much of an earlier trace there to keep; the run is resumed from there."""
         self._path = path
         try:
             # a trace grows while the run goes on, so that it can be followed and survives a killed run
-            self._stream: TextIO = open(path, "w", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
+            self._stream: TextIO = open(path, "a", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
+            if self._stream.seekable():
+                self._stream.truncate(min(keep_bytes, self._stream.tell()))
         except OSError as error:
             raise UsageError(f"--trace {path}", f"cannot be written: {error.strerror or error}") from error
 
@@ -65,6 +68,11 @@ class Trace:
             self._stream.write(json.dumps(trace_object(seen)) + "\n")
         except OSError as error:
             raise UsageError(f"--trace {self._path}", f"cannot be written: {error.strerror or error}") from error
+
+    @property
+    def bytes(self) -> int:
+        """Length of the file."""
+        return self._stream.tell() if self._stream.seekable() else 0
 
     def close(self) -> None:
         """Close the file."""

@@ -47,6 +47,15 @@ class CertificateSchedule:
         self._next = 0.0
         self._last: tuple[float, float] | None = None
 
+    def state(self) -> list[float]:
+        """What `restore` needs."""
+        return [self._next, *(self._last or ())]
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Be where `state` was called."""
+        self._next = state[0]
+        self._last = (state[1], state[2]) if len(state) == 3 else None
+
     def due(self, passes: float) -> bool:
         """Certify in the round that begins after that many passes over the data?"""
         return self._every_round or passes >= self._next

@@ -3,24 +3,38 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from acccocoa.config import StopConfig
-from acccocoa.errors import NumericalError
+from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified
 from coordinator.certificate import BestPair
-from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
-from coordinator.outer_loop import OuterLoop
+from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.outer_loop import Contribution, OuterLoop
 from coordinator.schedule import CertificateSchedule, Work
 
 Status = Literal["converged", "max_rounds", "max_seconds", "interrupted"]
 
+AUDIT_PASSES = 64.0
+"""Passes between two audits; an audit reads the data about once."""
+
+DRIFT_HEALED = 1e-9
+"""Drift of v_y from A y, relative to its largest entry, beyond which the run resyncs: rounding stays far below."""
+
+DRIFT_INSANE = 1e-3
+"""Drift that no rounding explains."""
+
 
 class Workers(Protocol):
-    """What the run needs of a cluster; coordinator.cluster.Cluster is one."""
+    """What the run needs of a cluster; coordinator.cluster.Cluster is one. Answers come in rank order.
+
+    All but push may raise StateLost: a worker came back without the state of this round.
+    """
 
     @property
     def bytes_pushed(self) -> int:
@@ -33,11 +47,17 @@ class Workers(Protocol):
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Send a round to every worker."""
 
-    def certificates(self, round_number: int) -> list[CertificateTerms]:
-        """Certificate terms in rank order."""
+    def certificates(self) -> list[CertificateTerms]:
+        """Certificate terms of the round."""
 
-    def updates(self, round_number: int) -> list[WorkerUpdate]:
-        """Answers in rank order."""
+    def audits(self) -> list[Contribution]:
+        """A_k y_k of the round."""
+
+    def updates(self) -> list[WorkerUpdate]:
+        """A_k dz_k of the round."""
+
+    def resync(self, round_number: int) -> list[Contribution]:
+        """A_k alpha_k; z := alpha, and that round comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +88,51 @@ class CertifiedRound:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the run ended: a typed reason, and the best pair.
+    """How the run ended: a typed reason, and the pair it is certified by.
 
-    w : float64, shape (d,); rounds : rounds solved; data_passes : coordinates visited over n
+    certified : the best primal value, and the dual value of the dual point the workers hold at the end (converged) or
+        the best one seen (else)
+    w : float64, shape (d,), of the primal value
+    data_passes : coordinates visited over n
+    drift : largest relative difference between v_y and A y found by an audit
     """
 
     status: Status
     certified: Certified
-    gap: float
-    relative_gap: float
     w: Vector
     rounds: int
     data_passes: float
     restarts: int
+    resyncs: int
+    drift: float
     solve_seconds: float
+
+    @property
+    def gap(self) -> float:
+        """primal - dual; what rounding puts below 0 is 0."""
+        return max(0.0, self.certified.gap)
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / max(|primal|, tiny)."""
+        return max(0.0, self.certified.relative_gap)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has done so far, beside the loop's own state; written to the coordinator's checkpoint.
+
+    steps : coordinates visited;  audited_at : passes at the last audit
+    drift, drift_now : largest drift an audit found, and that of the last audit
+    seconds_before : seconds of solving before a resume
+    """
+
+    steps: int = 0
+    resyncs: int = 0
+    drift: float = 0.0
+    drift_now: float = 0.0
+    audited_at: float = 0.0
+    seconds_before: float = 0.0
 
 
 class Training:
@@ -92,6 +143,7 @@ class Training:
     works : every worker's work in a round, in rank order
     interrupted : when set, the run ends after the round under way, certified
     observe : called with every certified round
+    keep : called at the start of a round that may be worth a checkpoint; True when one was written
     clock : seconds, monotonic
     """
 
@@ -105,89 +157,207 @@ class Training:
         *,
         interrupted: threading.Event,
         observe: Callable[[CertifiedRound], None] = lambda _: None,
+        keep: Callable[["Training"], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._loop = loop
+        self.loop = loop
+        self.schedule = schedule
+        self.best = BestPair()
+        self.progress = Progress()
         self._workers = workers
         self._works = works
-        self._schedule = schedule
         self._stop = stop
         self._interrupted = interrupted
         self._observe = observe
+        self._keep = keep
         self._clock = clock
+        self._began = clock()
         self._smallest_fraction = min(work.fraction for work in works)
         self._figures = [WorkerFigures() for _ in works]
-        self._steps = 0
         self._restarts_seen = 0
-        self.best = BestPair()
 
-    def run(self) -> Outcome:
+    @property
+    def passes(self) -> float:
+        """Passes over the data so far: coordinates visited over n."""
+        return self.progress.steps / self.loop.problem.n
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of solving so far, those before a resume included."""
+        return self.progress.seconds_before + self._clock() - self._began
+
+    def run(self, *, resync: bool = False) -> Outcome:
         """Rounds until converged, a limit is reached, or interrupted; the last w_t is always certified.
+
+        Parameters
+        ----------
+        resync : begin from the dual variables the workers hold
 
         Raises
         ------
-        ClusterError : a worker was lost; `best` holds the best pair until then
+        ClusterError : a worker was lost for good; `best` holds the best pair until then
         NumericalError : the numbers are inconsistent
         """
-        loop = self._loop
-        began = self._clock()
+        self._began = self._clock()
         while True:
-            limit = self._limit(self._clock() - began)
-            passes = self._steps / loop.problem.n
-            certify = limit is not None or self._schedule.due(passes)
-            w = loop.begin_round(self._smallest_fraction)
-            request = RoundRequest(
-                loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, certify, solve=limit is None
-            )
-            self._workers.push(request, self._works, w)
-            if certify:
-                certified = self._certify(w)
-                seconds = self._clock() - began
-                self._report(certified, seconds, passes)
-                status = "converged" if self._converged() else limit
-                if status is not None:
-                    return self._outcome(status, passes, seconds)
-            self._absorb()
-            if certify:
-                loop.observe_gap(self.best.gap)
+            try:
+                if resync:
+                    self._resync()
+                    resync = False
+                outcome = self._round()
+            except StateLost:
+                resync = True
+                continue
+            except ClusterError:
+                limit = self.limit()
+                if limit in ("interrupted", "max_seconds") and self.best.w is not None:
+                    return self._outcome(limit, self.best.certified)
+                raise
+            if outcome is not None:
+                return outcome
 
-    def _limit(self, seconds: float) -> Status | None:
+    def state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
+        """The run's state at the start of a round: numbers and arrays, for `restore`."""
+        progress = asdict(replace(self.progress, seconds_before=self.seconds))
+        loop_facts, loop_arrays = self.loop.state()
+        best_w = {} if self.best.w is None else {"best_w": self.best.w}
+        return (
+            {
+                "progress": progress,
+                "best": {"primal": self.best.primal, "dual": self.best.dual},
+                "schedule": self.schedule.state(),
+                **loop_facts,
+            },
+            {**loop_arrays, **best_w},
+        )
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Vector]) -> None:
+        """Be where `state` was called."""
+        self.progress = Progress(**facts["progress"])
+        self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
+        self.best.w = arrays.get("best_w")
+        self.schedule.restore(facts["schedule"])
+        self.loop.restore(facts, arrays)
+        self._restarts_seen = self.loop.restarts
+
+    def limit(self) -> Status | None:
+        """Why the run should end though not converged; None when it need not."""
         if self._interrupted.is_set():
             return "interrupted"
-        if self._stop.max_rounds is not None and self._loop.round >= self._stop.max_rounds:
+        if self._stop.max_rounds is not None and self.loop.round >= self._stop.max_rounds:
             return "max_rounds"
-        if self._stop.max_seconds is not None and seconds >= self._stop.max_seconds:
+        if self._stop.max_seconds is not None and self.seconds >= self._stop.max_seconds:
             return "max_seconds"
         return None
 
-    def _converged(self) -> bool:
-        if self._stop.abs_tol is not None and self.best.gap <= self._stop.abs_tol:
+    def _round(self) -> Outcome | None:
+        """One round of Algorithm 1, certified when it is due; an Outcome when it is the last."""
+        loop = self.loop
+        limit = self.limit()
+        certify = limit is not None or self.schedule.due(self.passes)
+        mark = self._keep(self)
+        w = loop.begin_round(self._smallest_fraction)
+        request = RoundRequest(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting)
+        if certify:
+            self._workers.push(replace(request, certify=True, mark=mark), self._works, w)
+            certified = self._certify(w)
+            if self._satisfies(Certified(self.best.primal, certified.dual)) or limit is not None:
+                return self._finish(request, w, certified, limit)
+        self._audit_when_due(request, w, certify)
+        self._workers.push(replace(request, solve=True, mark=mark and not certify, repeats_w=certify), self._works, w)
+        self._absorb()
+        if certify:
+            loop.observe_gap(self.best.gap)
+        return None
+
+    def _satisfies(self, pair: Certified) -> bool:
+        if self._stop.abs_tol is not None and pair.gap <= self._stop.abs_tol:
             return True
-        return self.best.relative_gap <= self._stop.tol
+        return pair.relative_gap <= self._stop.tol
 
     def _certify(self, w: Vector) -> Certified:
         """Primal and dual at (y_t, w_t), summed in rank order (algorithm section 4)."""
-        loop = self._loop
-        terms = self._workers.certificates(loop.round)
+        loop = self.loop
+        terms = self._workers.certificates()
+        self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
         certified = Certified(
             primal=loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms)),
-            dual=-loop.problem.objective_a(loop.v_y, math.fsum(term.conjugate_sum for term in terms)),
+            dual=-loop.problem.objective_a(loop.v_y, self._conjugate_sum),
         )
         self.best.offer(certified, w, loop.round)
-        self._schedule.certified(self._steps / loop.problem.n, self.best.relative_gap)
+        self.schedule.certified(self.passes, self.best.relative_gap)
+        self._report(certified)
         return certified
+
+    def _finish(self, request: RoundRequest, w: Vector, certified: Certified, limit: Status | None) -> Outcome | None:
+        """End the run at y_t, its dual value computed from the dual variables themselves.
+
+        None when the run has to go on: the audit found drift beyond rounding.
+        """
+        loop = self.loop
+        self._workers.push(replace(request, audit=True, finish=True, repeats_w=True), self._works, w)
+        v = self._audited()
+        loop.stand_at(v)
+        dual = -loop.problem.objective_a(v, self._conjugate_sum)
+        exact = Certified(self.best.primal, dual)
+        self.best.offer(Certified(certified.primal, dual), w, loop.round)
+        if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(exact):
+            return self._outcome("converged", exact)
+        if limit is not None:
+            return self._outcome(limit, self.best.certified)
+        # the workers have dropped their momentum already
+        self._resync()
+        return None
+
+    def _audit_when_due(self, request: RoundRequest, w: Vector, repeats_w: bool) -> None:
+        """Now and then compare v_y with A y; heal drift beyond rounding by a resync."""
+        if self.passes - self.progress.audited_at < AUDIT_PASSES:
+            return
+        self.progress.audited_at = self.passes
+        self._workers.push(replace(request, audit=True, repeats_w=repeats_w), self._works, w)
+        self._audited()
+        if self.progress.drift_now > DRIFT_HEALED:
+            raise StateLost("drift")
+
+    def _audited(self) -> Vector:
+        """A y from the workers' dual variables; notes how far v_y has drifted from it.
+
+        Raises
+        ------
+        NumericalError : so far that rounding cannot be the reason
+        """
+        loop = self.loop
+        v = loop.sum_up(self._workers.audits())
+        scale = max(float(np.abs(v).max(initial=0.0)), float(np.abs(loop.v_y).max(initial=0.0)))
+        drift = float(np.abs(v - loop.v_y).max(initial=0.0)) / scale if scale > 0 else 0.0
+        self.progress.drift_now = drift
+        self.progress.drift = max(self.progress.drift, drift)
+        if not drift <= DRIFT_INSANE:
+            raise NumericalError(
+                f"round {loop.round}",
+                f"the shared vector differs from the workers' dual variables by {drift:.1e} of its size",
+                "an update was lost or added twice; do not use this run",
+            )
+        return v
+
+    def _resync(self) -> None:
+        """Go on from the dual variables the workers hold (algorithm section 5); counted as a round."""
+        loop = self.loop
+        loop.round += 1
+        loop.stand_at(loop.sum_up(self._workers.resync(loop.round)))
+        self.progress.resyncs += 1
 
     def _absorb(self) -> None:
         """Take in every worker's answer and finish the round."""
-        updates = self._workers.updates(self._loop.round)
+        updates = self._workers.updates()
         for rank, update in enumerate(updates):
             if not math.isfinite(float(update.contribution.a_dz.sum())):
                 raise NumericalError(
-                    f"round {self._loop.round}",
+                    f"round {self.loop.round}",
                     f"worker {rank} answered with values that are not finite",
                     "check the data for huge values, or leave --sigma at its safe default",
                 )
-        self._loop.end_round([update.contribution for update in updates])
+        self.loop.end_round([update.contribution for update in updates])
         last = max(update.arrived for update in updates)
         self._figures = [
             WorkerFigures(
@@ -197,15 +367,15 @@ class Training:
             )
             for figures, update in zip(self._figures, updates, strict=True)
         ]
-        self._steps += sum(update.steps for update in updates)
+        self.progress.steps += sum(update.steps for update in updates)
 
-    def _report(self, certified: Certified, seconds: float, passes: float) -> None:
-        loop = self._loop
+    def _report(self, certified: Certified) -> None:
+        loop = self.loop
         self._observe(
             CertifiedRound(
                 round=loop.round,
-                seconds=seconds,
-                data_passes=passes,
+                seconds=self.seconds,
+                data_passes=self.passes,
                 theta=loop.theta,
                 certified=certified,
                 relative_gap=self.best.relative_gap,
@@ -219,16 +389,16 @@ class Training:
         self._restarts_seen = loop.restarts
         self._figures = [WorkerFigures() for _ in self._works]
 
-    def _outcome(self, status: Status, passes: float, seconds: float) -> Outcome:
+    def _outcome(self, status: Status, certified: Certified) -> Outcome:
         assert self.best.w is not None  # a certificate precedes every end
         return Outcome(
             status=status,
-            certified=self.best.certified,
-            gap=self.best.gap,
-            relative_gap=self.best.relative_gap,
+            certified=certified,
             w=self.best.w,
-            rounds=self._loop.round,
-            data_passes=passes,
-            restarts=self._loop.restarts,
-            solve_seconds=seconds,
+            rounds=self.loop.round,
+            data_passes=self.passes,
+            restarts=self.loop.restarts,
+            resyncs=self.progress.resyncs,
+            drift=self.progress.drift,
+            solve_seconds=self.seconds,
         )

@@ -8,7 +8,8 @@ trap 'rm -rf "$out"' EXIT
 # the plugins stand beside the interpreter, which need not be on PATH
 PATH="$("$python" -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH" \
     "$python" -m grpc_tools.protoc -I proto --python_out="$out" --grpc_python_out="$out" \
-    --mypy_out="$out" --mypy_grpc_out="$out" proto/acccocoa/v1/*.proto 2>&1 | grep -v '^Writing ' || true
+    --mypy_out="$out" --mypy_grpc_out="$out" proto/acccocoa/v1/*.proto 2>"$out/log" ||
+    { cat "$out/log" >&2; exit 1; }
 touch "$out/acccocoa/v1/__init__.py"
 if [ "${1:-}" = --check ]; then
     diff -r --exclude=__pycache__ "$out/acccocoa/v1" acccocoa/v1 ||

@@ -58,6 +58,11 @@ def main() -> None:
     help="accept unencrypted connections beyond the loopback interface",
 )
 @click.option(
+    "--state",
+    metavar="DIR",
+    help="keep the dual variables here, to go on from after a crash",
+)
+@click.option(
     "--exit-with-stdin",
     is_flag=True,
     help="end when standard input closes (used by the embedded cluster)",
@@ -74,6 +79,7 @@ def serve(
     zero_based: bool,
     dtype: str,
     insecure: bool,
+    state: str | None,
     exit_with_stdin: bool,
     quiet: bool,
 ) -> None:
@@ -95,7 +101,9 @@ def serve(
         signal.signal(number, end)
     if exit_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
-    server.run(shard, listen, threads=threads, zero_based=zero_based, dtype=dtype, insecure=insecure, stop=stop)
+    server.run(
+        shard, listen, threads=threads, zero_based=zero_based, dtype=dtype, insecure=insecure, state=state, stop=stop
+    )
 
 
 def _end_with_stdin() -> None:

@@ -80,9 +80,9 @@ class LocalSolver:
         self.problem = problem
         self.rank = rank
         self.seed = seed
-        self._loss = problem.loss
+        self.loss = problem.loss
         self._pool = pool
-        if self._loss.classifier:
+        if self.loss.classifier:
             self.y: Vector = np.where(shard.labels == positive_label, 1.0, -1.0)
         else:
             self.y = shard.labels
@@ -110,7 +110,7 @@ class LocalSolver:
                         w,
                         block.first,
                         block.last,
-                        self._loss,
+                        self.loss,
                     )
                 )
             )
@@ -122,19 +122,20 @@ class LocalSolver:
             self._each_block(
                 lambda _, block: float(
                     kernels.conjugate_sum(
-                        self.y, self.s, state.alpha, state.z, gamma_theta, block.first, block.last, self._loss
+                        self.y, self.s, state.alpha, state.z, gamma_theta, block.first, block.last, self.loss
                     )
                 )
             )
         )
 
-    def a_alpha(self, alpha: Vector) -> Vector:
-        """A_k alpha_k on the support, float64, computed from the dual variables alone."""
+    def columns(self, state: DualState, gamma_theta: float) -> Vector:
+        """A_k y_k with y = (1 - gamma theta) alpha + gamma theta z, on the support, from the dual variables alone."""
         shard = self.shard
+        y = state.alpha + gamma_theta * (state.z - state.alpha)
 
         def columns(_: int, block: Block) -> Vector:
             out = np.zeros(len(shard.support))
-            kernels.add_columns(shard.indptr, shard.indices, shard.values, alpha, block.first, block.last, out)
+            kernels.add_columns(shard.indptr, shard.indices, shard.values, y, block.first, block.last, out)
             return out
 
         return functools.reduce(np.add, self._each_block(columns)) / self.problem.n
@@ -172,7 +173,7 @@ class LocalSolver:
                 block.bucket,
                 order,
                 kappa / self.problem.n,
-                self._loss,
+                self.loss,
             )
             u -= w
             u /= kappa

@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from acccocoa import security
 from acccocoa.v1 import worker_pb2_grpc
 from worker import claim, source
+from worker.checkpoint import StateDirectory
 from worker.service import WorkerService
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ def run(
     zero_based: bool,
     dtype: str,
     insecure: bool,
+    state: str | None,
     stop: threading.Event,
 ) -> None:
     """Bind the port, load the shard, serve until `stop` is set.
@@ -38,7 +40,7 @@ def run(
 
     Raises
     ------
-    UsageError : the address cannot be bound, or may not be served unencrypted
+    UsageError : the address cannot be bound, or may not be served unencrypted; the state directory cannot be used
     DataError : the shard cannot be read
     """
     handlers = ThreadPoolExecutor(HANDLERS, thread_name_prefix="grpc")
@@ -56,7 +58,9 @@ def run(
         if taken is None:
             return
         shard = taken
-        service.ready(source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads))
+        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads)
+        states = StateDirectory(state, holdings.shard.content_hash) if state is not None else None
+        service.ready(holdings, states)
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("serving %s on %s", shard, address)
         stop.wait()

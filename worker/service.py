@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -21,13 +22,17 @@ from acccocoa.problem import Problem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import worker_pb2 as pb
 from acccocoa.v1 import worker_pb2_grpc
+from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard
-from worker.state import DualState
+from worker.state import DualState, into_domain
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+TAKE_OVER_SECONDS = 15.0
+"""How long a stream waits for an earlier one of the same job to let go; that one finishes what it computes."""
 
 
 class _Refused(Exception):
@@ -54,6 +59,59 @@ class Holdings:
     compile_seconds: float
 
 
+@dataclass(slots=True)
+class _HeldJob:
+    """A job's dual variables; they outlive its stream until another job starts."""
+
+    job_id: str
+    state: DualState
+
+
+class _Lease:
+    """The one stream that may work on the shard; a later stream of the same job takes it over."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = threading.Condition(self._lock)
+        self._holder: tuple[str, grpc.ServicerContext] | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job that holds the shard; empty: none."""
+        holder = self._holder
+        return holder[0] if holder else ""
+
+    @contextmanager
+    def held(self, job_id: str, context: grpc.ServicerContext) -> Iterator[None]:
+        """Keep the shard for this stream.
+
+        Raises
+        ------
+        _Refused : another job holds it, or the earlier stream of this job does not let go in time
+        """
+        with self._free:
+            if self._holder is not None:
+                holder, other = self._holder
+                if holder != job_id:
+                    raise _Refused(
+                        grpc.StatusCode.RESOURCE_EXHAUSTED,
+                        f"the worker is held by job {holder}; wait for it, or stop it",
+                    )
+                # the coordinator has given that stream up, whether or not the network has told this side
+                other.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+                if not self._free.wait_for(lambda: self._holder is None, TAKE_OVER_SECONDS):
+                    raise _Refused(
+                        grpc.StatusCode.RESOURCE_EXHAUSTED, f"an earlier stream of job {job_id} is still busy"
+                    )
+            self._holder = (job_id, context)
+        try:
+            yield
+        finally:
+            with self._free:
+                self._holder = None
+                self._free.notify_all()
+
+
 class WorkerService(worker_pb2_grpc.WorkerServicer):
     """Serves one shard, to one job at a time.
 
@@ -62,22 +120,32 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
 
     def __init__(self) -> None:
         self._holdings: Holdings | None = None
-        self._job_lock = threading.Lock()
-        self._job_id = ""
+        self._states: StateDirectory | None = None
+        self._lease = _Lease()
+        self._held: _HeldJob | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
 
-    def ready(self, holdings: Holdings) -> None:
-        """From now on answer for this shard."""
-        blocks = len(holdings.shard.blocks)
-        self._blocks_pool = ThreadPoolExecutor(blocks, thread_name_prefix="block")
+    def ready(self, holdings: Holdings, states: StateDirectory | None = None) -> None:
+        """From now on answer for this shard, with the dual variables found in the state directory, if any."""
+        shard = holdings.shard
+        self._blocks_pool = ThreadPoolExecutor(len(shard.blocks), thread_name_prefix="block")
+        self._states = states
+        if states is not None:
+            found = states.newest(shard.n, len(shard.blocks))
+            if found is not None:
+                self._held = _HeldJob(found[0], DualState.of(found[1]))
         self._holdings = holdings
 
     def close(self) -> None:
-        """Let the threads go; a computation under way is finished first."""
+        """Let the threads go, after a computation under way; write the dual variables down."""
         self._compute.shutdown(cancel_futures=True)
         if self._blocks_pool is not None:
             self._blocks_pool.shutdown()
+        if self._states is not None:
+            if self._held is not None:
+                self._states.write(self._held.job_id, self._held.state.snapshot())
+            self._states.close()
 
     def _require_holdings(self) -> Holdings:
         if self._holdings is None:
@@ -89,7 +157,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         try:
             holdings = self._require_holdings()
         except _Refused as refused:
-            context.abort(refused.code, str(refused))
+            _abort(context, refused.code, str(refused))
         shard = holdings.shard
         return pb.DescribeReply(
             protocol_version=PROTOCOL_VERSION,
@@ -105,7 +173,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             ],
             label_counts_complete=holdings.label_counts_complete,
             blocks=len(shard.blocks),
-            job_id=self._job_id,
+            job_id=self._lease.job_id,
             dtype=codec.dtype_to_wire(shard.values.dtype),
             load_seconds=holdings.load_seconds,
             compile_seconds=holdings.compile_seconds,
@@ -119,102 +187,145 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             holdings = self._require_holdings()
             inbox = _Inbox(request_iterator)
             start = inbox.start()
-            with self._hold(start.job_id):
-                yield from self._job(holdings, start, inbox, context)
+            _check_fits(start, holdings.shard)
+            with self._lease.held(start.job_id, context):
+                log.info("job %s: stream from %s begins", start.job_id, context.peer())
+                try:
+                    yield from self._job(holdings.shard, start, inbox, context)
+                finally:
+                    log.info("job %s: stream ends", start.job_id)
         except _Refused as refused:
-            log.warning("job refused: %s", refused)
+            log.warning("stream from %s refused: %s", context.peer(), refused)
             _abort(context, refused.code, str(refused))
         except codec.WireError as error:
             _abort(context, grpc.StatusCode.DATA_LOSS, str(error))
         except AcccocoaError as error:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
-    @contextmanager
-    def _hold(self, job_id: str) -> Iterator[None]:
-        """Keep the worker for this job; a second one is refused by name."""
-        if not self._job_lock.acquire(blocking=False):
-            raise _Refused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the worker is held by job {self._job_id}; wait for it, or stop it"
-            )
-        self._job_id = job_id
-        log.info("job %s begins", job_id)
-        try:
-            yield
-        finally:
-            log.info("job %s ends", job_id)
-            self._job_id = ""
-            self._job_lock.release()
+    def _state_for(self, start: pb.Start, solver: LocalSolver) -> DualState:
+        """The dual variables to go on from: those held, if they are of this job or a warm start is asked for."""
+        held = self._held
+        if held is not None and held.job_id == start.job_id and not start.warm:
+            return held.state
+        if held is not None and (start.warm or held.job_id == start.job_id):
+            state = held.state
+            state.resync(0)
+            into_domain(solver.loss, solver.y, solver.s, state.alpha)
+            state.restart()
+        else:
+            state = DualState.zeros(solver.shard.n, len(solver.shard.blocks))
+        self._held = _HeldJob(start.job_id, state)
+        return state
 
     def _job(
-        self, holdings: Holdings, start: pb.Start, inbox: "_Inbox", context: grpc.ServicerContext
+        self, shard: Shard, start: pb.Start, inbox: "_Inbox", context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
-        shard = holdings.shard
-        mismatch = version_mismatch(start.protocol_version, start.software_version, __version__)
-        if mismatch:
-            raise _Refused(grpc.StatusCode.FAILED_PRECONDITION, f"the coordinator {mismatch}")
-        if start.content_hash != shard.content_hash:
-            raise _Refused(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
-            )
-        if start.loss not in losses.NAMES:
-            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"loss {start.loss!r} is unknown to this worker")
         parameter = None if losses.default_parameter(start.loss) is None else start.loss_parameter
         problem = Problem(start.loss, start.lam, start.n, start.l1_ratio, parameter)
         assert self._blocks_pool is not None  # set together with the holdings
         solver = LocalSolver(
             shard, problem, start.positive_label, rank=start.rank, seed=start.seed, pool=self._blocks_pool
         )
-        state = DualState.zeros(shard.n, len(shard.blocks))
+        state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)
-        yield pb.SolveReply(started=pb.Started(support=support, buckets=[block.buckets for block in shard.blocks]))
+        ready = not start.warm and state.can_begin(start.round)
+        yield pb.SolveReply(
+            started=pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
+        )
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-        for request, w in inbox.rounds(len(shard.support)):
-            plan = _plan(request)
-            if len(plan.visits) != len(shard.blocks) or not 0 < plan.fraction <= 1 or min(plan.visits) < 1:
-                raise _Refused(
-                    grpc.StatusCode.INVALID_ARGUMENT,
-                    f"round {plan.round}: visits {list(plan.visits)} with fraction {plan.fraction} "
-                    f"do not fit the {len(shard.blocks)} blocks of this shard",
-                )
-            if not state.begin(plan.round):
-                raise _Refused(
-                    grpc.StatusCode.INVALID_ARGUMENT,
-                    f"round {plan.round} was asked for, this worker stands at round {state.round}",
-                )
-            if plan.restart:
-                state.restart()
-            if request.certify:
-                certificate = yield from self._computed(
-                    plan.round, context, functools.partial(_certify, solver, state, plan, w)
-                )
-                yield pb.SolveReply(certificate=certificate)
-            if request.solve:
-                began = time.perf_counter()
-                a_dz, steps = yield from self._computed(
-                    plan.round, context, functools.partial(solver.solve, state, plan, w)
-                )
-                seconds = time.perf_counter() - began
-                header, pieces = codec.encode(a_dz)
-                yield pb.SolveReply(
-                    update=pb.Update(round=plan.round, steps=steps, compute_seconds=seconds, a_dz=header)
-                )
+        for request, w in inbox.requests(len(shard.support)):
+            if request.WhichOneof("kind") == "resync":
+                t = request.resync.round
+                state.resync(t)
+                a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
+                header, pieces = codec.encode(a_alpha)
+                yield pb.SolveReply(resynced=pb.Resynced(round=t, a_alpha=header))
                 yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+            else:
+                yield from self._round(solver, state, start.job_id, request.round, w, context)
+
+    def _round(
+        self,
+        solver: LocalSolver,
+        state: DualState,
+        job_id: str,
+        request: pb.Round,
+        w: Vector,
+        context: grpc.ServicerContext,
+    ) -> Iterator[pb.SolveReply]:
+        plan = _plan(request)
+        t = plan.round
+        blocks = len(solver.shard.blocks)
+        if len(plan.visits) != blocks or not 0 < plan.fraction <= 1 or min(plan.visits) < 1:
+            raise _Refused(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"round {t}: visits {list(plan.visits)} with fraction {plan.fraction} "
+                f"do not fit the {blocks} blocks of this shard",
+            )
+        if not state.begin(t):
+            raise _Refused(
+                grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
+            )
+        if request.mark:
+            state.mark = state.snapshot()
+        if self._states is not None:
+            self._states.offer(job_id, state)
+        if plan.restart:
+            state.restart()
+        if request.certify:
+            certificate = yield from self._computed(t, context, functools.partial(_certify, solver, state, plan, w))
+            yield pb.SolveReply(certificate=certificate)
+        if request.finish:
+            self._finish(state, job_id, plan)
+        if request.audit:
+            a_y = yield from self._computed(t, context, functools.partial(solver.columns, state, plan.gamma_theta))
+            header, pieces = codec.encode(a_y)
+            yield pb.SolveReply(audit=pb.Audit(round=t, a_y=header))
+            yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+        if request.solve:
+            began = time.perf_counter()
+            a_dz, steps = yield from self._computed(t, context, functools.partial(solver.solve, state, plan, w))
+            seconds = time.perf_counter() - began
+            header, pieces = codec.encode(a_dz)
+            yield pb.SolveReply(update=pb.Update(round=t, steps=steps, compute_seconds=seconds, a_dz=header))
+            yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+
+    def _finish(self, state: DualState, job_id: str, plan: RoundPlan) -> None:
+        """y_t is where the job ends: the dual point that the coordinator reports."""
+        state.alpha += plan.gamma_theta * (state.z - state.alpha)
+        state.resync(plan.round)
+        if self._states is not None:
+            self._states.write(job_id, state.snapshot())
 
     def _computed(
         self, round_number: int, context: grpc.ServicerContext, work: Callable[[], T]
     ) -> Generator[pb.SolveReply, None, T]:
         """Run the work on the solving thread, with a heartbeat a second meanwhile; returns its result."""
         future: Future[T] = self._compute.submit(work)
-        while True:
-            try:
-                return future.result(timeout=HEARTBEAT_SECONDS)
-            except FutureTimeout:
-                if not context.is_active():
-                    # the shard's state belongs to the running computation until it is done
-                    future.result()
-                    raise _Refused(grpc.StatusCode.CANCELLED, "the coordinator has gone") from None
-                yield pb.SolveReply(heartbeat=pb.Heartbeat(round=round_number))
+        try:
+            while True:
+                try:
+                    return future.result(timeout=HEARTBEAT_SECONDS)
+                except FutureTimeout:
+                    if not context.is_active():
+                        raise _Refused(grpc.StatusCode.ABORTED, "the coordinator has gone") from None
+                    yield pb.SolveReply(heartbeat=pb.Heartbeat(round=round_number))
+        finally:
+            # the state belongs to the computation until it is done, whatever became of the stream
+            wait_for([future])
+
+
+def _check_fits(start: pb.Start, shard: Shard) -> None:
+    mismatch = version_mismatch(start.protocol_version, start.software_version, __version__)
+    if mismatch:
+        raise _Refused(grpc.StatusCode.FAILED_PRECONDITION, f"the coordinator {mismatch}")
+    if start.content_hash != shard.content_hash:
+        raise _Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
+        )
+    if start.loss not in losses.NAMES:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"loss {start.loss!r} is unknown to this worker")
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:
@@ -257,13 +368,21 @@ class _Inbox:
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the stream must begin with Start")
         return first.start
 
-    def rounds(self, length: int) -> Iterator[tuple[pb.Round, Vector]]:
-        """Every Round with its w (float64, shape (length,)), until the coordinator closes its side."""
+    def requests(self, length: int) -> Iterator[tuple[pb.SolveRequest, Vector]]:
+        """Every Round with its w (float64, shape (length,)) and every Resync, until the coordinator closes its side."""
+        w: Vector | None = None
         for message in self._requests:
-            if message.WhichOneof("kind") != "round":
-                raise _Refused(
-                    grpc.StatusCode.INVALID_ARGUMENT, f"a Round was expected, not {message.WhichOneof('kind')}"
-                )
+            kind = message.WhichOneof("kind")
+            if kind == "resync":
+                yield message, np.empty(0)
+                continue
+            if kind != "round":
+                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"a Round was expected, not {kind}")
+            if not message.round.HasField("w"):
+                if w is None:
+                    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first round of a stream came without w")
+                yield message, w
+                continue
             decoder = codec.Decoder(message.round.w, np.dtype(np.float64), length)
             while decoder.missing:
                 piece = next(self._requests, None)
@@ -272,4 +391,5 @@ class _Inbox:
                 if piece.WhichOneof("kind") != "chunk":
                     raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "an array was interrupted by another message")
                 decoder.feed(piece.chunk.data)
-            yield message.round, decoder.array()
+            w = decoder.array()
+            yield message, w

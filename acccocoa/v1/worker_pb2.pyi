@@ -145,24 +145,28 @@ class SolveRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    RESYNC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start: ...
     @_builtins.property
     def round(self) -> Global___Round: ...
     @_builtins.property
     def chunk(self) -> _array_pb2.Chunk: ...
+    @_builtins.property
+    def resync(self) -> Global___Resync: ...
     def __init__(
         self,
         *,
         start: Global___Start | None = ...,
         round: Global___Round | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
+        resync: Global___Resync | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "round", b"round", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "round", b"round", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk", "resync"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -177,6 +181,8 @@ class SolveReply(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
+    RESYNCED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___Started: ...
     @_builtins.property
@@ -189,6 +195,10 @@ class SolveReply(_message.Message):
     def heartbeat(self) -> Global___Heartbeat:
         """at least one a second while the worker computes"""
 
+    @_builtins.property
+    def audit(self) -> Global___Audit: ...
+    @_builtins.property
+    def resynced(self) -> Global___Resynced: ...
     def __init__(
         self,
         *,
@@ -197,12 +207,14 @@ class SolveReply(_message.Message):
         update: Global___Update | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        audit: Global___Audit | None = ...,
+        resynced: Global___Resynced | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -229,6 +241,8 @@ class Start(_message.Message):
     L1_RATIO_FIELD_NUMBER: _builtins.int
     POSITIVE_LABEL_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    WARM_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
     job_id: _builtins.str
@@ -248,6 +262,10 @@ class Start(_message.Message):
     """classification: this label is +1, every other is -1"""
     content_hash: _builtins.str
     """of the shard this job means; the worker refuses when it holds another"""
+    round: _builtins.int
+    """the round the coordinator will ask for next; 0 for a new job"""
+    warm: _builtins.bool
+    """begin from the dual variables the worker holds, whatever job they are from"""
     def __init__(
         self,
         *,
@@ -264,10 +282,12 @@ class Start(_message.Message):
         l1_ratio: _builtins.float = ...,
         positive_label: _builtins.float = ...,
         content_hash: _builtins.str = ...,
+        round: _builtins.int = ...,
+        warm: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "d", b"d", "job_id", b"job_id", "l1_ratio", b"l1_ratio", "lam", b"lam", "loss", b"loss", "loss_parameter", b"loss_parameter", "n", b"n", "positive_label", b"positive_label", "protocol_version", b"protocol_version", "rank", b"rank", "seed", b"seed", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "d", b"d", "job_id", b"job_id", "l1_ratio", b"l1_ratio", "lam", b"lam", "loss", b"loss", "loss_parameter", b"loss_parameter", "n", b"n", "positive_label", b"positive_label", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -283,6 +303,9 @@ class Started(_message.Message):
 
     SUPPORT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    """the worker can begin the round of Start; otherwise a Resync must come first"""
     @_builtins.property
     def support(self) -> _array_pb2.Array:
         """uint32"""
@@ -296,10 +319,11 @@ class Started(_message.Message):
         *,
         support: _array_pb2.Array | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
+        ready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["support", b"support"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "ready", b"ready", "support", b"support"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -307,7 +331,9 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Round(_message.Message):
-    """Round t, followed by w_t = grad f(A y_t) on the worker's support (float64)."""
+    """Round t, or a part of it: asked for the same round again, the worker begins it again from the same state.
+    Followed by w_t = grad f(A y_t) on the worker's support (float64), unless w is absent: then w_t is the last one sent.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,6 +346,9 @@ class Round(_message.Message):
     RESTART_FIELD_NUMBER: _builtins.int
     CERTIFY_FIELD_NUMBER: _builtins.int
     SOLVE_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
+    FINISH_FIELD_NUMBER: _builtins.int
     W_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     theta: _builtins.float
@@ -333,7 +362,13 @@ class Round(_message.Message):
     certify: _builtins.bool
     """answer a Certificate for (y_t, w_t) first"""
     solve: _builtins.bool
-    """false: certify only, the round is not run"""
+    """answer an Update last"""
+    mark: _builtins.bool
+    """keep a copy of the state at the start of this round, to be able to return to it"""
+    audit: _builtins.bool
+    """answer an Audit after the Certificate"""
+    finish: _builtins.bool
+    """the last of the job: alpha := z := y_t, and written down where there is a state directory"""
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
@@ -352,11 +387,14 @@ class Round(_message.Message):
         restart: _builtins.bool = ...,
         certify: _builtins.bool = ...,
         solve: _builtins.bool = ...,
+        mark: _builtins.bool = ...,
+        audit: _builtins.bool = ...,
+        finish: _builtins.bool = ...,
         w: _array_pb2.Array | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certify", b"certify", "fraction", b"fraction", "gamma", b"gamma", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "mark", b"mark", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -425,6 +463,79 @@ class Update(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class Audit(_message.Message):
+    """Before an Update, followed by A_k y_k,t on the support (float64), computed from the dual variables alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    A_Y_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def a_y(self) -> _array_pb2.Array: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        a_y: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["a_y", b"a_y"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_y", b"a_y", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Audit: _TypeAlias = Audit  # noqa: Y015
+
+@_typing.final
+class Resync(_message.Message):
+    """Drop a pending round and the momentum: z := alpha; the given round comes next."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resync: _TypeAlias = Resync  # noqa: Y015
+
+@_typing.final
+class Resynced(_message.Message):
+    """Followed by A_k alpha_k on the support (float64), computed from the dual variables alone. Whatever the worker sends
+    between a Resync and its Resynced belongs to a round that was given up.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    A_ALPHA_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def a_alpha(self) -> _array_pb2.Array: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        a_alpha: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["a_alpha", b"a_alpha"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_alpha", b"a_alpha", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resynced: _TypeAlias = Resynced  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):

@@ -57,10 +57,12 @@ class WorkerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Solve(self, request_iterator, context):
-        """One job. The coordinator sends Start once, then a Round for every round of Algorithm 1, then closes its side.
+        """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
+        of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
+        until another job starts. A second stream of the same job takes over from the first.
         Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
         RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
-        DATA_LOSS an array whose checksum is wrong.
+        DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,10 +38,12 @@ class WorkerStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.DescribeReply]
     """What shard this is. Answers while a job runs, too."""
     Solve: _grpc.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]
-    """One job. The coordinator sends Start once, then a Round for every round of Algorithm 1, then closes its side.
+    """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
+    of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
+    until another job starts. A second stream of the same job takes over from the first.
     Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
-    DATA_LOSS an array whose checksum is wrong.
+    DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
     """
 
 @_typing.type_check_only
@@ -50,10 +52,12 @@ class WorkerAsyncStub(WorkerStub):
     Describe: _aio.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.DescribeReply]  # type: ignore[assignment]
     """What shard this is. Answers while a job runs, too."""
     Solve: _aio.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]  # type: ignore[assignment]
-    """One job. The coordinator sends Start once, then a Round for every round of Algorithm 1, then closes its side.
+    """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
+    of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
+    until another job starts. A second stream of the same job takes over from the first.
     Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
-    DATA_LOSS an array whose checksum is wrong.
+    DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
     """
 
 class WorkerServicer(metaclass=_abc_1.ABCMeta):
@@ -71,10 +75,12 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_worker_pb2.SolveRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.SolveReply], _abc.AsyncIterator[_worker_pb2.SolveReply]]:
-        """One job. The coordinator sends Start once, then a Round for every round of Algorithm 1, then closes its side.
+        """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
+        of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
+        until another job starts. A second stream of the same job takes over from the first.
         Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
         RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
-        DATA_LOSS an array whose checksum is wrong.
+        DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
         """
 
 def add_WorkerServicer_to_server(servicer: WorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

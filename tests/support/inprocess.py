@@ -71,12 +71,15 @@ class InProcessWorkers:
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Bring every worker's state to the start of the round."""
         self._request, self._works, self._w = request, works, w
-        for state in self.states:
+        for rank, state in enumerate(self.states):
             assert state.begin(request.round)
             if request.restart:
                 state.restart()
+            if request.finish:
+                state.alpha += self._plan(rank).gamma_theta * (state.z - state.alpha)
+                state.resync(request.round)
 
-    def certificates(self, round_number: int) -> list[CertificateTerms]:
+    def certificates(self) -> list[CertificateTerms]:
         """See coordinator.training.Workers."""
         return [
             CertificateTerms(
@@ -85,7 +88,23 @@ class InProcessWorkers:
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
         ]
 
-    def updates(self, round_number: int) -> list[WorkerUpdate]:
+    def audits(self) -> list[Contribution]:
+        """See coordinator.training.Workers."""
+        return [
+            Contribution(shard.support, solver.columns(state, self._plan(rank).gamma_theta))
+            for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
+        ]
+
+    def resync(self, round_number: int) -> list[Contribution]:
+        """See coordinator.training.Workers."""
+        for state in self.states:
+            state.resync(round_number)
+        return [
+            Contribution(shard.support, solver.columns(state, 1.0))
+            for solver, state, shard in zip(self.solvers, self.states, self.shards, strict=True)
+        ]
+
+    def updates(self) -> list[WorkerUpdate]:
         """See coordinator.training.Workers."""
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):

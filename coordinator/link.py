@@ -1,0 +1,330 @@
+"""One worker's stream: messages to it and from it, each wait with a deadline. Only translation, no decision."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import numpy as np
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
+
+from acccocoa import codec, security
+from acccocoa.errors import ClusterError, WorkerLost, WorkerRefused, WorkerUnreachable
+from acccocoa.losses import Vector
+from acccocoa.protocol import PROTOCOL_VERSION
+from acccocoa.v1 import array_pb2, worker_pb2_grpc
+from acccocoa.v1 import worker_pb2 as pb
+from coordinator.handshake import ShardDescription
+from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.outer_loop import Contribution
+from coordinator.schedule import Work
+
+DESCRIBE_SECONDS = 5.0
+"""How long a worker that is reached again may take to say what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outstanding:
+    """What the worker was asked and has not answered yet."""
+
+    request: RoundRequest
+    work: Work
+    w: Vector
+
+
+class WorkerLink:
+    """One worker: a channel and, during a job, its Solve stream.
+
+    Parameters
+    ----------
+    address : HOST:PORT
+    rank : 0 .. K-1
+    candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
+    silence : seconds without any message after which a worker that should answer counts as lost
+    """
+
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        *,
+        insecure: bool,
+        silence: float,
+        candidates: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        self.address = address
+        self.rank = rank
+        self.candidates = candidates or (lambda: [address])
+        self.bytes_pushed = 0
+        self.bytes_returned = 0
+        self.support: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
+        self.buckets: tuple[int, ...] = ()
+        self._insecure = insecure
+        self._silence = silence
+        self._start: pb.Start | None = None
+        self._outstanding: _Outstanding | None = None
+        self._connect(address)
+
+    def __str__(self) -> str:
+        return f"worker {self.address} (rank {self.rank})"
+
+    def _connect(self, address: str) -> None:
+        self._channel = security.open_channel(address, self._insecure)
+        self.address = address
+        self._outbox: queue.SimpleQueue[pb.SolveRequest | None] = queue.SimpleQueue()
+        self._call: grpc.CallIterator[pb.SolveReply] | None = None
+        self._replies: Iterator[pb.SolveReply] = iter(())
+        self._waiting_since: float | None = None
+        self._silent = False
+
+    def wait_serving(self, deadline: float, gone: Callable[[], ClusterError | None]) -> None:
+        """Wait until the worker's health is SERVING.
+
+        Parameters
+        ----------
+        deadline : on time.monotonic's clock
+        gone : looked at while waiting; its error ends the wait
+
+        Raises
+        ------
+        WorkerUnreachable : not SERVING before the deadline
+        """
+        stub = health_pb2_grpc.HealthStub(self._channel)
+        seen = "not reached"
+        pause = threading.Event()
+        while time.monotonic() < deadline:
+            error = gone()
+            if error is not None:
+                raise error
+            try:
+                reply = stub.Check(
+                    health_pb2.HealthCheckRequest(), timeout=min(2.0, max(0.1, deadline - time.monotonic()))
+                )
+            except grpc.RpcError as rpc_error:
+                seen = f"not reached ({rpc_error.details()})"
+            else:
+                if reply.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+                seen = "reached, but its shard is still being loaded"
+            pause.wait(0.05)
+        raise WorkerUnreachable(
+            str(self), f"was {seen} within the time allowed", "is it running there? see --connect-timeout"
+        )
+
+    def describe(self, timeout: float) -> ShardDescription:
+        """What the worker holds.
+
+        Raises
+        ------
+        WorkerUnreachable, WorkerLost, WorkerRefused : no answer, or not that of a worker
+        """
+        try:
+            reply = worker_pb2_grpc.WorkerStub(self._channel).Describe(
+                pb.DescribeRequest(protocol_version=PROTOCOL_VERSION), timeout=timeout
+            )
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+        return ShardDescription(
+            address=self.address,
+            protocol_version=reply.protocol_version,
+            software_version=reply.software_version,
+            content_hash=reply.content_hash,
+            n=reply.n,
+            d=reply.d,
+            nnz=reply.nnz,
+            label_counts=tuple((entry.label, entry.spelling, entry.count) for entry in reply.label_counts),
+            label_counts_complete=reply.label_counts_complete,
+            blocks=reply.blocks,
+            job_id=reply.job_id,
+            dtype=array_pb2.Array.DType.Name(reply.dtype).removeprefix("DTYPE_").lower(),
+            load_seconds=reply.load_seconds,
+            compile_seconds=reply.compile_seconds,
+        )
+
+    def start(self, start: pb.Start, shard: ShardDescription) -> bool:
+        """Open the Solve stream and learn the worker's support; True when it can begin the round of `start`.
+
+        Raises
+        ------
+        WorkerLost, WorkerRefused
+        """
+        self._call = worker_pb2_grpc.WorkerStub(self._channel).Solve(iter(self._outbox.get, None))
+        self._replies = iter(self._call)
+        self._send(pb.SolveRequest(start=start))
+        started = self._receive("started").started
+        buckets = tuple(started.buckets)
+        if started.support.length > shard.d or len(buckets) != shard.blocks or min(buckets) < 1:
+            raise WorkerRefused(str(self), "announced a support or blocks that do not fit its shard")
+        if self.buckets and buckets != self.buckets:
+            raise WorkerRefused(
+                str(self),
+                f"came back with {len(buckets)} blocks, the job was begun with {len(self.buckets)}",
+                "start it with the same --threads",
+            )
+        support = self._receive_array(started.support, np.dtype(np.uint32), int(started.support.length))
+        if len(support) and int(support.max()) >= start.d:
+            raise WorkerRefused(str(self), "announced a support beyond the number of features")
+        self.support = support
+        self.buckets = buckets
+        self._start = start
+        return started.ready
+
+    def reopen(self, round_number: int) -> bool:
+        """Find the lost worker's shard again and go on with the job; True when it can begin that round.
+
+        Raises
+        ------
+        ClusterError : it cannot be found anywhere yet
+        """
+        assert self._start is not None  # only a worker that had begun can be lost
+        start = pb.Start()
+        start.CopyFrom(self._start)
+        start.round = round_number
+        start.warm = False
+        failure: ClusterError = WorkerLost(str(self), "is nowhere to be found")
+        for address in self.candidates():
+            self.close()
+            self._connect(address)
+            try:
+                shard = self.describe(DESCRIBE_SECONDS)
+                if shard.content_hash != start.content_hash:
+                    raise WorkerRefused(str(self), "holds another shard than the lost worker")
+                return self.start(start, shard)
+            except ClusterError as error:
+                failure = error
+        raise failure
+
+    def push(self, request: RoundRequest, work: Work, w: Vector) -> None:
+        """Send a round with w_t restricted to the worker's support."""
+        self._outstanding = _Outstanding(request, work, w)
+        message = pb.Round(
+            round=request.round,
+            theta=request.theta,
+            gamma=request.gamma,
+            sigma=request.sigma,
+            visits=work.visits,
+            fraction=work.fraction,
+            restart=request.restart,
+            certify=request.certify,
+            solve=request.solve,
+            mark=request.mark,
+            audit=request.audit,
+            finish=request.finish,
+        )
+        if request.repeats_w:
+            self._send(pb.SolveRequest(round=message))
+            return
+        header, pieces = codec.encode(w[self.support])
+        message.w.CopyFrom(header)
+        self._send(pb.SolveRequest(round=message))
+        for piece in pieces:
+            self._send(pb.SolveRequest(chunk=piece))
+
+    def push_again(self) -> None:
+        """Send what is outstanding again, after `reopen`."""
+        assert self._outstanding is not None
+        asked = self._outstanding
+        self.push(replace(asked.request, repeats_w=False), asked.work, asked.w)
+
+    def certificate(self, round_number: int) -> CertificateTerms:
+        """Wait for the worker's Certificate of that round."""
+        reply = self._receive("certificate").certificate
+        self._expect_round(reply.round, round_number)
+        return CertificateTerms(reply.conjugate_sum, reply.loss_sum, reply.compute_seconds)
+
+    def audit(self, round_number: int) -> Contribution:
+        """Wait for the worker's Audit of that round: A_k y_k."""
+        reply = self._receive("audit").audit
+        self._expect_round(reply.round, round_number)
+        return Contribution(self.support, self._receive_array(reply.a_y, np.dtype(np.float64), len(self.support)))
+
+    def update(self, round_number: int) -> WorkerUpdate:
+        """Wait for the worker's Update of that round."""
+        assert self._outstanding is not None  # an update follows a push
+        reply = self._receive("update").update
+        self._expect_round(reply.round, round_number)
+        a_dz = self._receive_array(reply.a_dz, np.dtype(np.float64), len(self.support))
+        contribution = Contribution(self.support, a_dz, self._outstanding.work.fraction)
+        return WorkerUpdate(contribution, reply.steps, reply.compute_seconds, time.monotonic())
+
+    def resync(self, round_number: int) -> Contribution:
+        """Ask for A_k alpha_k and wait for it; what still arrives of a round given up is thrown away."""
+        self._send(pb.SolveRequest(resync=pb.Resync(round=round_number)))
+        while True:
+            reply = self._receive(None)
+            if reply.WhichOneof("kind") == "resynced" and reply.resynced.round == round_number:
+                break
+        a_alpha = self._receive_array(reply.resynced.a_alpha, np.dtype(np.float64), len(self.support))
+        return Contribution(self.support, a_alpha)
+
+    def check_silence(self) -> None:
+        """Cancel the stream when the worker owes an answer and has been silent for too long."""
+        since = self._waiting_since
+        if since is not None and self._call is not None and time.monotonic() - since > self._silence:
+            self._silent = True
+            self._call.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+
+    def close(self) -> None:
+        """End the stream and the channel."""
+        self._outbox.put(None)
+        if self._call is not None:
+            self._call.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+        self._channel.close()
+
+    def _send(self, message: pb.SolveRequest) -> None:
+        self.bytes_pushed += message.ByteSize()
+        self._outbox.put(message)
+
+    def _expect_round(self, found: int, expected: int) -> None:
+        if found != expected:
+            raise WorkerRefused(str(self), f"answered round {found} where round {expected} was asked for")
+
+    def _receive(self, kind: str | None) -> pb.SolveReply:
+        """The next reply that is not a heartbeat; it must be of that kind, if one is given."""
+        try:
+            while True:
+                self._waiting_since = time.monotonic()
+                reply = next(self._replies, None)
+                if reply is None:
+                    raise WorkerLost(str(self), "ended the job of its own accord", "see its log")
+                self.bytes_returned += reply.ByteSize()
+                found = reply.WhichOneof("kind")
+                if found == kind or (kind is None and found != "heartbeat"):
+                    return reply
+                if found != "heartbeat":
+                    raise WorkerRefused(str(self), f"sent {found} where {kind} was due")
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+        finally:
+            self._waiting_since = None
+
+    def _receive_array(self, header: array_pb2.Array, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
+        try:
+            decoder = codec.Decoder(header, dtype, length)
+            while decoder.missing:
+                decoder.feed(self._receive("chunk").chunk.data)
+            return decoder.array()
+        except codec.WireError as error:
+            raise WorkerLost(str(self), f"sent damaged data: {error}", "check the network") from error
+
+    def _translate(self, error: grpc.RpcError) -> ClusterError:
+        """A gRPC status as this project's error."""
+        code, details = error.code(), error.details()
+        if self._silent:
+            return WorkerLost(
+                str(self), f"gave no sign of life for {self._silence:g} s", "is it stopped, or the network cut?"
+            )
+        if code in (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            grpc.StatusCode.UNIMPLEMENTED,
+        ):
+            return WorkerRefused(str(self), f"refused: {details}")
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return WorkerUnreachable(str(self), "did not answer in time", "is it running there?")
+        return WorkerLost(str(self), f"was lost ({code.name}: {details})", "see its log")

@@ -1,0 +1,93 @@
+"""The workers of a job: found where the user says, or started here."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from acccocoa import libsvm
+from acccocoa.config import ClusterConfig
+from acccocoa.errors import UsageError
+from acccocoa.examples import Examples
+from coordinator import addresses, deal, report
+from coordinator.cluster import Cluster
+from coordinator.embedded import local_workers
+from coordinator.handshake import ShardDescription
+from coordinator.link import WorkerLink
+from coordinator.settings import Settings
+
+
+def check_sources(data: Sequence[str], config: ClusterConfig) -> None:
+    """DATA and the workers fit together.
+
+    Raises
+    ------
+    UsageError : they do not
+    """
+    if config.workers is None and not data:
+        raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
+    if config.deal is not None and (config.workers is None or not data):
+        raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
+    if config.workers is not None and data and config.deal is None:
+        raise UsageError(
+            f"DATA {data[0]}",
+            "is not read when --workers is given: they have the data",
+            "leave out one of the two, or see --deal",
+        )
+
+
+def open_cluster(
+    stack: ExitStack, settings: Settings, progress: report.Progress
+) -> tuple[Cluster, list[ShardDescription]]:
+    """Connect to the workers, started here if need be; they end with the stack."""
+    config = settings.cluster
+    cores = len(os.sched_getaffinity(0))
+
+    def read() -> Examples:
+        progress.stage(f"reading {', '.join(settings.data)}")
+        dtype = np.dtype(settings.reading.dtype).type
+        return libsvm.read(settings.data, zero_based=settings.reading.zero_based, dtype=dtype, threads=cores)
+
+    def connect(links: list[WorkerLink]) -> Cluster:
+        cluster = Cluster(links, patience=config.worker_patience, tell=progress.stage)
+        stack.callback(cluster.close)
+        return cluster
+
+    if config.workers is not None:
+        workers = config.workers
+        targets = addresses.resolve(workers)
+        hashes = deal.deal(stack, read(), len(targets), config.deal) if config.deal is not None else None
+        progress.stage(f"connecting to {workers}: {len(targets)} workers")
+
+        def wherever_it_is() -> list[str]:
+            # a worker may come back at another address of the same name; its shard's hash tells
+            return addresses.resolve(workers)
+
+        cluster = connect(
+            [
+                WorkerLink(address, rank, insecure=config.insecure, silence=config.silence, candidates=wherever_it_is)
+                for rank, address in enumerate(targets)
+            ]
+        )
+        shards = cluster.connect(config.connect_timeout)
+        if hashes is not None:
+            deal.check(shards, hashes)
+        return cluster, shards
+    examples = read()
+    threads = settings.algorithm.threads
+    count = config.local or max(1, min(cores // threads, examples.n))
+    if count > examples.n:
+        raise UsageError(f"--local {count}", f"there are only {examples.n} examples", "use fewer workers")
+    progress.stage(f"starting {count} workers")
+    state = settings.recovery.checkpoint
+    local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, state))
+    cluster = connect(
+        [
+            WorkerLink(worker.address, rank, insecure=False, silence=config.silence, candidates=worker.candidates)
+            for rank, worker in enumerate(local)
+        ]
+    )
+    return cluster, cluster.connect(
+        config.connect_timeout, lambda: next((error for worker in local if (error := worker.gone())), None)
+    )
