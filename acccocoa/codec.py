@@ -16,12 +16,12 @@ from acccocoa.v1 import array_pb2 as pb
 CHUNK = 1 << 20
 """Bytes of array data in one message, at most."""
 
-_TO_WIRE = {
+_TO_WIRE: "dict[np.dtype[Any], pb.Array.DType.ValueType]" = {
     np.dtype("<f4"): pb.Array.DTYPE_FLOAT32,
     np.dtype("<f8"): pb.Array.DTYPE_FLOAT64,
     np.dtype("<u4"): pb.Array.DTYPE_UINT32,
 }
-_FROM_WIRE = {wire: dtype for dtype, wire in _TO_WIRE.items()}
+_FROM_WIRE: dict[int, np.dtype[Any]] = {wire: dtype for dtype, wire in _TO_WIRE.items()}
 
 
 class WireError(ValueError):
@@ -31,6 +31,11 @@ class WireError(ValueError):
 def dtype_to_wire(dtype: np.dtype[Any]) -> "pb.Array.DType.ValueType":
     """The wire's name for a dtype; KeyError when it never travels."""
     return _TO_WIRE[dtype.newbyteorder("<")]
+
+
+def dtype_name(wire: int) -> str:
+    """numpy's name of a dtype on the wire, whatever a peer sent."""
+    return str(_FROM_WIRE.get(wire, f"unknown dtype {wire}"))
 
 
 def encode(array: NDArray[Any]) -> tuple[pb.Array, Iterator[pb.Chunk]]:
@@ -60,8 +65,9 @@ class Decoder:
 
     def __init__(self, header: pb.Array, dtype: np.dtype[Any], length: int) -> None:
         if header.dtype != dtype_to_wire(dtype) or header.length != length:
-            found = _FROM_WIRE.get(header.dtype, f"unknown dtype {header.dtype}")
-            raise WireError(f"an array of {header.length} x {found} was announced, {length} x {dtype} is due")
+            raise WireError(
+                f"an array of {header.length} x {dtype_name(header.dtype)} was announced, {length} x {dtype} is due"
+            )
         self._array: NDArray[Any] = np.empty(length, dtype=dtype.newbyteorder("<"))
         self._bytes = self._array.view(np.uint8).data
         self._filled = 0

@@ -140,7 +140,7 @@ class WorkerLink:
             label_counts_complete=reply.label_counts_complete,
             blocks=reply.blocks,
             job_id=reply.job_id,
-            dtype=array_pb2.Array.DType.Name(reply.dtype).removeprefix("DTYPE_").lower(),
+            dtype=codec.dtype_name(reply.dtype),
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
