@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -57,7 +59,9 @@ class Trace:
         try:
             # a trace grows while the run goes on, so that it can be followed and survives a killed run
             self._stream: TextIO = open(path, "a", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
-            if self._stream.seekable():
+            # /dev/null and pipes have no length
+            self._regular = stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+            if self._regular:
                 self._stream.truncate(min(keep_bytes, self._stream.tell()))
         except OSError as error:
             raise UsageError(f"--trace {path}", f"cannot be written: {error.strerror or error}") from error
@@ -72,7 +76,7 @@ class Trace:
     @property
     def bytes(self) -> int:
         """Length of the file."""
-        return self._stream.tell() if self._stream.seekable() else 0
+        return self._stream.tell() if self._regular else 0
 
     def close(self) -> None:
         """Close the file."""
@@ -91,6 +95,8 @@ class Forecast:
         """Forecast after one more certified round; None while there is no falling trend."""
         if relative_gap > 0:
             self._seen = [*self._seen[-3:], (seconds, math.log(relative_gap))]
+        if not self._seen:
+            return None
         (first_seconds, first), (last_seconds, last) = self._seen[0], self._seen[-1]
         if last >= first or last_seconds <= first_seconds:
             return None
