@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,7 @@ import grpc
 import numpy as np
 
 from acccocoa import __version__, codec, losses
+from acccocoa.config import LOCAL_EPOCHS_MAX
 from acccocoa.errors import AcccocoaError
 from acccocoa.losses import Vector
 from acccocoa.problem import Problem
@@ -255,12 +257,24 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
     ) -> Iterator[pb.SolveReply]:
         plan = _plan(request)
         t = plan.round
-        blocks = len(solver.shard.blocks)
-        if len(plan.visits) != blocks or not 0 < plan.fraction <= 1 or min(plan.visits) < 1:
+        blocks = solver.shard.blocks
+        if (
+            len(plan.visits) != len(blocks)
+            or not 0 < plan.fraction <= 1
+            or not all(
+                0 < visits <= LOCAL_EPOCHS_MAX * block.buckets
+                for visits, block in zip(plan.visits, blocks, strict=True)
+            )
+        ):
             raise _Refused(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"round {t}: visits {list(plan.visits)} with fraction {plan.fraction} "
-                f"do not fit the {blocks} blocks of this shard",
+                f"do not fit the {len(blocks)} blocks of this shard",
+            )
+        if not (0 < plan.theta <= 1 and 0 < plan.gamma <= 1 and 0 < plan.sigma < math.inf):
+            raise _Refused(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"round {t}: theta {plan.theta}, gamma {plan.gamma}, sigma {plan.sigma} are out of their bounds",
             )
         if not state.begin(t):
             raise _Refused(
