@@ -1,0 +1,104 @@
+"""Settings are checked where they are made; the objective they stand for."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from acccocoa import losses
+from acccocoa.config import (
+    LOCAL_EPOCHS_MAX,
+    AlgorithmConfig,
+    ClusterConfig,
+    DataConfig,
+    ObjectiveConfig,
+    OutputConfig,
+    RecoveryConfig,
+    StopConfig,
+)
+from acccocoa.errors import UsageError
+
+CONFIGS = (ClusterConfig, DataConfig, ObjectiveConfig, AlgorithmConfig, StopConfig, OutputConfig, RecoveryConfig)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_defaults_are_valid_and_frozen(config: type) -> None:
+    made = config()
+    for field in dataclasses.fields(made):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, field.name, None)
+
+
+def test_no_two_settings_share_a_name() -> None:
+    names = [field.name for config in CONFIGS for field in dataclasses.fields(config)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_setting_says_what_it_does(config: type) -> None:
+    assert all(field.metadata["help"] for field in dataclasses.fields(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "offender"),
+    [
+        (ObjectiveConfig, {"lam": 0.0}, "--lam 0"),
+        (ObjectiveConfig, {"lam": float("nan")}, "--lam nan"),
+        (ObjectiveConfig, {"C": float("inf")}, "--C inf"),
+        (ObjectiveConfig, {"lam": 1.0, "C": 1.0}, "--lam and --C"),
+        (ObjectiveConfig, {"l1_ratio": 1.0}, "--l1-ratio 1"),
+        (ObjectiveConfig, {"loss": "cubic"}, "loss 'cubic'"),
+        (StopConfig, {"tol": 0.0}, "--tol 0"),
+        (StopConfig, {"abs_tol": -1.0}, "--abs-tol -1"),
+        (StopConfig, {"max_rounds": 0}, "--max-rounds 0"),
+        (StopConfig, {"max_seconds": 0.0}, "--max-seconds 0"),
+        (AlgorithmConfig, {"gamma": 0.0}, "--gamma 0"),
+        (AlgorithmConfig, {"sigma": -1.0}, "--sigma -1"),
+        (AlgorithmConfig, {"local_epochs": 0.0}, "--local-epochs 0"),
+        (AlgorithmConfig, {"local_epochs": LOCAL_EPOCHS_MAX + 1.0}, "--local-epochs 1001"),
+        (AlgorithmConfig, {"threads": 0}, "--threads 0"),
+        (AlgorithmConfig, {"seed": -1}, "--seed -1"),
+        (AlgorithmConfig, {"seed": 2**63}, "--seed 9223372036854775808"),
+        (ClusterConfig, {"local": 0}, "--local 0"),
+        (ClusterConfig, {"connect_timeout": 0.0}, "--connect-timeout 0"),
+        (ClusterConfig, {"silence": float("nan")}, "--silence nan"),
+        (ClusterConfig, {"worker_patience": -1.0}, "--worker-patience -1"),
+        (ClusterConfig, {"local": 1, "workers": "a:1"}, "--local and --workers"),
+        (RecoveryConfig, {"resume": True}, "--resume"),
+        (RecoveryConfig, {"checkpoint": "x", "allow_change": True}, "--allow-change"),
+    ],
+)
+def test_bad_values(config: type, values: dict[str, Any], offender: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config(**values)
+    assert caught.value.offender == offender
+    assert caught.value.requirement
+
+
+def test_extremes_that_are_allowed() -> None:
+    AlgorithmConfig(seed=2**63 - 1, local_epochs=LOCAL_EPOCHS_MAX, gamma=1e-9, sigma=1e9)
+    ClusterConfig(worker_patience=0.0)
+    StopConfig(tol=1e-300, max_rounds=1, max_seconds=1e-9)
+    ObjectiveConfig(lam=1e-300, l1_ratio=0.999)
+
+
+def test_lam_is_that_of_C() -> None:
+    problem = ObjectiveConfig(C=0.5, loss="logistic").problem(200)
+    assert problem.lam == pytest.approx(1 / (0.5 * 200), rel=1e-15)
+    assert (problem.n, problem.loss_name) == (200, "logistic")
+
+
+def test_lam_by_default_and_given() -> None:
+    assert ObjectiveConfig().problem(7).lam == 1e-4
+    assert ObjectiveConfig(lam=0.25, l1_ratio=0.5).problem(7).lam == 0.25
+
+
+@pytest.mark.parametrize("name", losses.NAMES)
+def test_every_loss_with_its_own_parameter(name: str) -> None:
+    default = losses.default_parameter(name)
+    assert ObjectiveConfig(loss=name).problem(3).resolved_parameter == default
+    if default is not None:
+        assert ObjectiveConfig(loss=name, loss_parameter=0.75).problem(3).resolved_parameter == 0.75
+    else:
+        with pytest.raises(UsageError, match="takes none"):
+            ObjectiveConfig(loss=name, loss_parameter=0.75)
