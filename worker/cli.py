@@ -92,17 +92,27 @@ def serve(
         format="%(asctime)s acccocoa-worker %(levelname)s %(message)s",
         stream=sys.stderr,
     )
-    stop = threading.Event()
+    stop, serving = threading.Event(), threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         stop.set()
+        if not serving.is_set():
+            sys.exit(0)  # in the middle of loading a shard: there is nothing to finish
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     if exit_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     server.run(
-        shard, listen, threads=threads, zero_based=zero_based, dtype=dtype, insecure=insecure, state=state, stop=stop
+        shard,
+        listen,
+        threads=threads,
+        zero_based=zero_based,
+        dtype=dtype,
+        insecure=insecure,
+        state=state,
+        serving=serving,
+        stop=stop,
     )
 
 

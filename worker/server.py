@@ -31,9 +31,10 @@ def run(
     dtype: str,
     insecure: bool,
     state: str | None,
+    serving: threading.Event,
     stop: threading.Event,
 ) -> None:
-    """Bind the port, load the shard, serve until `stop` is set.
+    """Bind the port, load the shard, set `serving`, serve until `stop` is set.
 
     The port is bound first, so that a taken one is an error at once; health is SERVING only when the shard is loaded
     and the kernels are compiled. The address in use is printed on standard output.
@@ -61,6 +62,7 @@ def run(
         holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads)
         states = StateDirectory(state, holdings.shard.content_hash) if state is not None else None
         service.ready(holdings, states)
+        serving.set()
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("serving %s on %s", shard, address)
         stop.wait()
