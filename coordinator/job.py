@@ -205,6 +205,8 @@ def _observers(
         observers.append(service)
     progress = stack.enter_context(report.progress(output.quiet, settings.stop.tol))
     observers.append(progress)
+    if output.listen is not None:
+        progress.stage(f"can be watched at {server.address}")
     return trace, progress, observers
 
 
