@@ -85,6 +85,9 @@ def serve(
 ) -> None:
     """Serve SHARD: a LIBSVM file (also .gz .bz2 .xz .zst), a shard file, or FILE#k/K for part k of K of a file.
 
+    SHARD may also be a directory that workers share: each takes a part of what `acccocoa-coordinator train --deal`
+    puts there.
+
     The address in use is the first line on standard output. SIGTERM or Ctrl-C ends the worker.
     """
     logging.basicConfig(
