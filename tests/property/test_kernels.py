@@ -1,0 +1,390 @@
+"""The compiled loops over sparse rows against plain numpy on small random data."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from acccocoa import losses
+from acccocoa.losses import Loss, Vector
+from worker import kernels
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sparse rows as the kernels take them, and the same densely in float64."""
+
+    indptr: NDArray[np.uint64]
+    indices: NDArray[np.uint32]
+    values: kernels.Values
+    dense: NDArray[np.float64]
+    rng: np.random.Generator
+
+    @property
+    def n(self) -> int:
+        return len(self.dense)
+
+    @property
+    def d(self) -> int:
+        return int(self.dense.shape[1])
+
+    def span(self, i: int) -> tuple[np.uint64, np.uint64]:
+        return self.indptr[i], self.indptr[i + 1]
+
+    @property
+    def csr(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], kernels.Values]:
+        return self.indptr, self.indices, self.values
+
+
+def sparse(dense: NDArray[np.float64], dtype: Any, rng: np.random.Generator) -> Rows:
+    mask = dense != 0
+    values = dense[mask].astype(dtype)
+    rounded = np.zeros_like(dense)
+    rounded[mask] = values
+    return Rows(
+        np.concatenate(([0], np.cumsum(mask.sum(axis=1)))).astype(np.uint64),
+        np.nonzero(mask)[1].astype(np.uint32),
+        values,
+        rounded,
+        rng,
+    )
+
+
+@st.composite
+def rows(draw: st.DrawFn, largest_n: int = 40, largest_d: int = 30) -> Rows:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shape = draw(st.integers(1, largest_n)), draw(st.integers(1, largest_d))
+    density = draw(st.sampled_from([0.0, 0.05, 0.3, 1.0]))
+    scale = draw(st.sampled_from([1e-3, 1.0, 1e3]))
+    dense = scale * rng.standard_normal(shape) * (rng.random(shape) < density)
+    return sparse(dense, draw(st.sampled_from([np.float32, np.float64])), rng)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels, weights and two feasible dual points for rows."""
+
+    loss: Loss
+    y: Vector
+    s: Vector
+    alpha: Vector
+    z: Vector
+
+
+def labelled(loss: Loss, n: int, rng: np.random.Generator, *, weighted: bool) -> Labelled:
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0) if loss.classifier else rng.standard_normal(n)
+    s = np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.1, 3.0, n)) if weighted else np.ones(n)
+    reach = s * (loss.bound if math.isfinite(loss.bound) else 5.0)
+
+    def feasible() -> Vector:
+        # the ends of the domain, 0, and what lies between
+        share = rng.choice([0.0, 1.0, rng.random(), rng.random()], n)
+        point: Vector = reach * share * (y if loss.classifier else rng.choice([-1.0, 1.0], n))
+        return point
+
+    return Labelled(loss, y, s, feasible(), feasible())
+
+
+any_loss = st.sampled_from([*map(losses.loss, losses.NAMES), losses.loss("epsilon_insensitive", 0.0)])
+
+
+# -------------------------------------------------------------------------------------------------------------- one row
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows())
+def test_dot_sums_in_four_partial_sums(data: Rows) -> None:
+    u = data.rng.standard_normal(data.d)
+    for i in range(data.n):
+        start, stop = data.span(i)
+        found = kernels.dot(data.indices, data.values, start, stop, u)
+        terms = data.values[start:stop].astype(np.float64) * u[data.indices[start:stop]]
+        whole = len(terms) // 4 * 4
+        partial = [0.0] * 4
+        for j in range(whole):
+            partial[j % 4] += terms[j]
+        for j in range(whole, len(terms)):
+            partial[0] += terms[j]
+        assert found == (partial[0] + partial[1]) + (partial[2] + partial[3])
+        assert found == pytest.approx(data.dense[i] @ u, rel=1e-12, abs=1e-13 * float(np.abs(terms).sum()))
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(), st.floats(-1e3, 1e3))
+def test_axpy_adds_a_multiple_of_the_row(data: Rows, c: float) -> None:
+    start = data.rng.standard_normal(data.d)
+    for i in range(data.n):
+        u = start.copy()
+        kernels.axpy(data.indices, data.values, *data.span(i), c, u)
+        assert_array_equal(u, start + c * data.dense[i])
+
+
+# ------------------------------------------------------------------------------------------------------- sums over rows
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows())
+def test_squared_norms(data: Rows) -> None:
+    out = np.full(data.n, np.nan)
+    kernels.squared_norms(data.indptr, data.values, out)
+    assert_allclose(out, (data.dense**2).sum(axis=1), rtol=1e-13)
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(), st.data())
+def test_add_columns_adds_to_what_is_there(data: Rows, draw: st.DataObject) -> None:
+    first = draw.draw(st.integers(0, data.n))
+    last = draw.draw(st.integers(first, data.n))
+    beta = data.rng.standard_normal(data.n) * (data.rng.random(data.n) < 0.7)
+    there = data.rng.standard_normal(data.d)
+    out = there.copy()
+    kernels.add_columns(*data.csr, beta, first, last, out)
+    part = data.dense[first:last] * beta[first:last, None]
+    assert_allclose(out, there + part.sum(axis=0), rtol=1e-12, atol=1e-13 * float(np.abs(part).sum() + 1.0))
+
+
+@settings(deadline=None, max_examples=150)
+@given(rows(largest_n=70), any_loss, st.booleans(), st.data())
+def test_loss_sum(data: Rows, loss: Loss, weighted: bool, draw: st.DataObject) -> None:
+    first = draw.draw(st.integers(0, data.n))
+    last = draw.draw(st.integers(first, data.n))
+    point = labelled(loss, data.n, data.rng, weighted=weighted)
+    w = data.rng.standard_normal(data.d)
+    found = kernels.loss_sum(*data.csr, point.y, point.s, w, first, last, loss)
+    terms = point.s * losses.value(loss, point.y, data.dense @ w)
+    assert found == pytest.approx(math.fsum(terms[first:last]), rel=1e-11, abs=1e-300)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 70), any_loss, st.booleans(), st.sampled_from([0.0, 1.0, 0.1]) | st.floats(0, 1), st.data())
+def test_conjugate_sum(n: int, loss: Loss, weighted: bool, gamma_theta: float, draw: st.DataObject) -> None:
+    first = draw.draw(st.integers(0, n))
+    last = draw.draw(st.integers(first, n))
+    rng = np.random.default_rng(draw.draw(st.integers(0, 2**32 - 1)))
+    point = labelled(loss, n, rng, weighted=weighted)
+    found = kernels.conjugate_sum(point.y, point.s, point.alpha, point.z, gamma_theta, first, last, loss)
+    between = (1.0 - gamma_theta) * point.alpha + gamma_theta * point.z
+    # the weights (1 - gamma theta) and gamma theta may sum to more than 1 in the last digit
+    between = np.clip(between, -point.s * loss.bound, point.s * loss.bound) if math.isfinite(loss.bound) else between
+    terms = losses.conjugate(loss, point.y, between, point.s)[first:last]
+    assert np.isfinite(terms).all()
+    size = float(np.abs(terms).sum() + point.s.sum() + np.abs(point.y * between).sum())
+    assert found == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-14 * size)
+
+
+# -------------------------------------------------------------------------------------------------------- moving points
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 50), st.floats(1e-9, 1), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_advance_is_the_papers_update(n: int, gamma_theta: float, spare: float, seed: int) -> None:
+    fraction = gamma_theta + spare * (1.0 - gamma_theta)
+    alpha, z, z_next = np.random.default_rng(seed).standard_normal((3, n))
+    expected = (1.0 - gamma_theta) * alpha + gamma_theta * z
+    expected = expected + gamma_theta / fraction * (z_next - z)
+    found_alpha, found_z, given_z_next = alpha.copy(), z.copy(), z_next.copy()
+    kernels.advance(found_alpha, found_z, given_z_next, gamma_theta, fraction)
+    assert_array_equal(found_alpha, expected)
+    assert_array_equal(found_z, z_next)
+    assert_array_equal(given_z_next, z_next)
+
+
+# --------------------------------------------------------------------------------------------------------- copying rows
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(), st.data())
+def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
+    chosen = np.array(draw.draw(st.lists(st.integers(0, data.n - 1), max_size=60)), dtype=np.int64)
+    compact = data.rng.permutation(data.d).astype(np.uint32)
+    indptr, indices = data.indptr.astype(np.int64), data.indices.astype(np.int32)
+    counts = np.ones(data.d, dtype=np.int64)
+    kernels.count_features(indptr, indices, chosen, counts)
+    assert_array_equal(counts, 1 + (data.dense[chosen] != 0).sum(axis=0))
+    nnz = int(counts.sum()) - data.d
+    taken = np.empty(len(chosen) + 1, np.uint64), np.empty(nnz, np.uint32), np.empty(nnz, data.values.dtype)
+    kernels.take_rows(indptr, indices, data.values, chosen, compact, *taken)
+    out_indptr, out_indices, out_values = taken
+    rebuilt = np.zeros((len(chosen), data.d))
+    for k in range(len(chosen)):
+        span = slice(out_indptr[k], out_indptr[k + 1])
+        rebuilt[k, out_indices[span]] = out_values[span]
+    expected = np.zeros((len(chosen), data.d))
+    expected[:, compact] = data.dense[chosen]
+    assert_array_equal(rebuilt, expected)
+
+
+# ----------------------------------------------------------------------------------------------------------------- SDCA
+
+
+@dataclass
+class Descent:
+    """A local subproblem and where its solution stands."""
+
+    data: Rows
+    point: Labelled
+    w: Vector
+    kappa: float
+
+    def __post_init__(self) -> None:
+        self.z = self.point.z.copy()
+        self.u = self.w.copy()
+        self.squared_norms = np.empty(self.data.n)
+        kernels.squared_norms(self.data.indptr, self.data.values, self.squared_norms)
+
+    def run(self, order: NDArray[np.uint32], bucket: int = 1, first: int = 0, last: int | None = None) -> int:
+        point = self.point
+        last = self.data.n if last is None else last
+        block = (first, last, bucket, order, self.kappa, point.loss)
+        return int(kernels.sdca(*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u, *block))
+
+    def passes(self, number: int) -> None:
+        self.run(np.tile(np.arange(self.data.n, dtype=np.uint32), number))
+
+    def moved(self) -> Vector:
+        return self.data.dense.T @ (self.z - self.point.z)
+
+    def objective(self, z: Vector) -> float:
+        """n G_k(z) (paper, eq. subpdef4) but for its constants: kappa here is L theta sigma' / n, A_i is x_i / n."""
+        change = self.data.dense.T @ (z - self.point.z)
+        conjugates = losses.conjugate(self.point.loss, self.point.y, z, self.point.s)
+        return math.fsum(conjugates) + float(self.w @ change) + 0.5 * self.kappa * float(change @ change)
+
+
+@settings(deadline=None, max_examples=200)
+@given(rows(), any_loss, st.booleans(), st.floats(1e-6, 10), st.data())
+def test_sdca_keeps_u_and_z_together_and_descends(
+    data: Rows, loss: Loss, weighted: bool, kappa: float, draw: st.DataObject
+) -> None:
+    first = draw.draw(st.integers(0, data.n))
+    last = draw.draw(st.integers(first, data.n))
+    bucket = draw.draw(st.integers(1, 16))
+    buckets = -(-(last - first) // bucket)
+    order = draw.draw(st.lists(st.integers(0, buckets - 1), max_size=3 * buckets)) if buckets else []
+    descent = Descent(
+        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa
+    )
+    point = descent.point
+    before = descent.objective(descent.z)
+    steps = descent.run(np.array(order, dtype=np.uint32), bucket, first, last)
+
+    visited = [i for b in order for i in range(first + b * bucket, min(first + (b + 1) * bucket, last))]
+    assert steps == sum(point.s[i] > 0 for i in visited)
+    still = np.ones(data.n, dtype=bool)
+    still[visited] = False
+    still |= point.s == 0
+    assert_array_equal(descent.z[still], point.z[still])
+    assert np.isfinite(losses.conjugate(loss, point.y, descent.z, point.s)).all()
+    size = kappa * float((np.abs(descent.z - point.z) @ np.abs(data.dense)).max()) + 1.0
+    assert_allclose(descent.u, descent.w + kappa * descent.moved(), rtol=1e-10, atol=1e-10 * size)
+    assert descent.objective(descent.z) <= before + 1e-9 * (1.0 + abs(before))
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(), any_loss, st.booleans())
+def test_sdca_visits_one_coordinate_after_the_other(data: Rows, loss: Loss, weighted: bool) -> None:
+    kappa, bucket = 0.7, 3
+    descent = Descent(
+        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa
+    )
+    point = descent.point
+    order = data.rng.permutation(-(-data.n // bucket)).astype(np.uint32)
+    z, u = point.z.copy(), descent.w.copy()
+    for i in itertools.chain.from_iterable(range(b * bucket, min((b + 1) * bucket, data.n)) for b in order.tolist()):
+        if point.s[i] > 0:
+            q = kappa * descent.squared_norms[i]
+            p = float(data.dense[i] @ u)
+            new = kernels.coordinate_step(loss, float(point.y[i]), float(point.s[i]), float(z[i]), p, float(q))
+            u = u + kappa * (new - z[i]) * data.dense[i]
+            z[i] = new
+    descent.run(order, bucket)
+    reach = 1.0 + np.abs(z)
+    # whether the prediction is above or below a kink may hang on its last digit: compare what the objective sees
+    assert_allclose(descent.u, u, rtol=1e-6, atol=1e-6 * float(1.0 + np.abs(u).max()))
+    assert descent.objective(descent.z) == pytest.approx(descent.objective(z), rel=1e-8, abs=1e-8 * float(reach.sum()))
+
+
+def reference_minimum(descent: Descent) -> float:
+    """The smallest value of the subproblem, by L-BFGS-B on the dual variables split into their two signs."""
+    data, point, loss = descent.data, descent.point, descent.point.loss
+    reach = point.s * loss.bound
+    if loss.logistic:
+        # t = log(a / (s - a)) is free
+        scale = point.y * point.s
+        lows, highs = np.full(data.n, -40.0), np.full(data.n, 40.0)
+
+        def smooth(t: Vector) -> tuple[float, Vector]:
+            sigma = expit(t)
+            z = scale * sigma
+            change = data.dense.T @ (z - point.z)
+            u = descent.w + descent.kappa * change
+            slope = point.y * t + data.dense @ u
+            value = float(point.s @ (t * sigma - np.logaddexp(0.0, t)))
+            value += float(descent.w @ change) + 0.5 * descent.kappa * float(change @ change)
+            return value, slope * scale * sigma * (1.0 - sigma)
+
+        start = np.zeros(data.n)
+    else:
+        positive = np.where(point.y > 0, reach, 0.0) if loss.classifier else reach
+        negative = reach - positive if loss.classifier and math.isfinite(loss.bound) else reach
+        if loss.classifier and not math.isfinite(loss.bound):
+            positive, negative = (np.where(sign * point.y > 0, np.inf, 0.0) for sign in (1, -1))
+        lows, highs = np.zeros(2 * data.n), np.concatenate((positive, negative))
+
+        def smooth(t: Vector) -> tuple[float, Vector]:
+            up, down = t[: data.n], t[data.n :]
+            z = up - down
+            change = data.dense.T @ (z - point.z)
+            u = descent.w + descent.kappa * change
+            value = float(
+                -point.y @ z + loss.epsilon * (up + down).sum() + 0.5 * loss.curvature * (z * z / point.s).sum()
+            )
+            value += float(descent.w @ change) + 0.5 * descent.kappa * float(change @ change)
+            slope = -point.y + loss.curvature * z / point.s + data.dense @ u
+            return value, np.concatenate((slope + loss.epsilon, loss.epsilon - slope))
+
+        start = np.minimum(highs, 0.1)
+    found = minimize(
+        smooth,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=list(zip(lows, highs, strict=True)),
+        options={"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10},
+    )
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", losses.NAMES)
+def test_many_passes_reach_the_subproblems_minimum(name: str, dtype: Any, weighted: bool) -> None:
+    rng = np.random.default_rng([losses.NAMES.index(name), weighted])
+    loss = losses.loss(name)
+    n, d = 14, 5
+    dense = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
+    dense[3] = 0.0
+    data = sparse(dense, dtype, rng)
+    point = labelled(loss, n, rng, weighted=False)
+    if weighted:
+        scale = rng.uniform(0.2, 3.0, n)
+        point = Labelled(loss, point.y, scale, point.alpha * scale, point.z * scale)
+    descent = Descent(data, point, rng.standard_normal(d), kappa=0.8)
+    descent.passes(5000)
+    lowest = reference_minimum(descent)
+    reached = descent.objective(descent.z)
+    assert reached <= lowest + 1e-10
+    assert reached >= lowest - 1e-7
+    # and there it is stationary: another pass changes nothing
+    z = descent.z.copy()
+    descent.passes(1)
+    assert_allclose(descent.z, z, atol=1e-12)

@@ -1,0 +1,182 @@
+"""A shard holds the rows it was made of, in the order and numbering the solver wants; and the order of visits."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from acccocoa import shardfile
+from acccocoa.examples import Examples
+from acccocoa.problem import Problem
+from worker import shard as shard_module
+from worker.local_solver import LocalSolver, order_of_visits
+from worker.shard import Shard, build, cut_blocks
+from worker.state import DualState
+
+
+def examples_of(dense: NDArray[np.float64], labels: NDArray[np.float64]) -> Examples:
+    """The entries of a dense matrix that are not zero."""
+    mask = dense != 0
+    return Examples(
+        indptr=np.concatenate(([0], np.cumsum(mask.sum(axis=1)))).astype(np.int64),
+        indices=np.nonzero(mask)[1].astype(np.int32),
+        values=dense[mask].astype(np.float32),
+        labels=labels,
+    )
+
+
+def random_examples(n: int, d: int, seed: int = 0) -> tuple[Examples, NDArray[np.float64]]:
+    """Examples and the same densely, as float32 rounds them; popularity of features differs, some never occur."""
+    rng = np.random.default_rng(seed)
+    dense = rng.standard_normal((n, d)) * (rng.random((n, d)) < rng.choice([0.0, 0.1, 0.4, 0.9], d))
+    dense = dense.astype(np.float32).astype(np.float64)
+    return examples_of(dense, np.arange(n, dtype=np.float64)), dense
+
+
+def dense_of(shard: Shard, d: int) -> NDArray[np.float64]:
+    """The shard's rows with the features' own numbers."""
+    dense = np.zeros((shard.n, d))
+    for i, (start, stop) in enumerate(itertools.pairwise(shard.indptr.tolist())):
+        dense[i, shard.support[shard.indices[start:stop]]] = shard.values[start:stop]
+    return dense
+
+
+# ------------------------------------------------------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 7), (40, 12), (300, 20)])
+def test_every_row_is_kept(n: int, d: int, threads: int) -> None:
+    examples, dense = random_examples(n, d)
+    shard = build(examples, shardfile.content_hash(examples), threads=threads)
+    assert_array_equal(np.sort(shard.rows), np.arange(n))
+    assert_array_equal(shard.labels, examples.labels[shard.rows])
+    assert_array_equal(dense_of(shard, d), dense[shard.rows])
+    assert_allclose(shard.squared_norms, (dense[shard.rows] ** 2).sum(axis=1), rtol=1e-13)
+    assert (shard.n, shard.nnz, shard.d) == (n, examples.nnz, examples.d)
+
+
+def test_only_the_rows_chosen_are_kept() -> None:
+    examples, dense = random_examples(50, 10)
+    chosen = np.array([3, 11, 12, 30, 49])
+    shard = build(examples, shardfile.content_hash(examples), chosen)
+    assert_array_equal(np.sort(shard.rows), chosen)
+    assert_array_equal(dense_of(shard, 10), dense[shard.rows])
+    assert_array_equal(np.sort(shard.support), np.flatnonzero(dense[chosen].any(axis=0)))
+    assert shard.d == shard.support.max() + 1
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_alpha_is_that_of_the_mapped_dual_variables(threads: int) -> None:
+    n, d = 60, 9
+    examples, dense = random_examples(n, d)
+    parts = np.array_split(np.random.default_rng(1).permutation(n), 3)
+    alpha = np.random.default_rng(2).standard_normal(n)
+    total = np.zeros(d)
+    with ThreadPoolExecutor(threads) as pool:
+        for rank, rows in enumerate(parts):
+            shard = build(examples, shardfile.content_hash(examples), rows, threads)
+            solver = LocalSolver(shard, Problem("squared", 0.1, n), 1.0, rank, 0, pool)
+            state = DualState.zeros(shard.n, threads)
+            state.alpha[:] = state.z[:] = alpha[shard.rows]
+            total[shard.support] += solver.columns(state, 0.5)
+    assert_allclose(total, dense.T @ alpha / n, rtol=1e-12, atol=1e-14)
+
+
+def test_compact_features_are_in_order_of_falling_frequency() -> None:
+    examples, dense = random_examples(200, 40)
+    shard = build(examples, shardfile.content_hash(examples))
+    frequency = (dense != 0).sum(axis=0)
+    assert len(shard.support) == np.count_nonzero(frequency) < 40
+    assert (np.diff(frequency[shard.support]) <= 0).all()
+    assert_array_equal(np.bincount(shard.indices), frequency[shard.support])
+
+
+def test_the_hash_decides_the_shuffle() -> None:
+    examples, _ = random_examples(100, 5)
+    digest = shardfile.content_hash(examples)
+    first, again = build(examples, digest), build(examples, digest, threads=3)
+    assert_array_equal(first.rows, again.rows)
+    assert_array_equal(first.indices, again.indices)
+    assert_array_equal(first.values, again.values)
+    assert not np.array_equal(first.rows, np.arange(100))
+    other = build(examples, f"{int(digest, 16) ^ (1 << 200):064x}")
+    assert not np.array_equal(first.rows, other.rows)
+
+
+def test_rows_without_any_entry() -> None:
+    examples = examples_of(np.zeros((4, 3)), np.ones(4))
+    shard = build(examples, shardfile.content_hash(examples), threads=2)
+    assert (shard.n, shard.nnz, shard.d, len(shard.support)) == (4, 0, 0, 0)
+    assert_array_equal(shard.squared_norms, np.zeros(4))
+    assert [block.last - block.first for block in shard.blocks] == [2, 2]
+
+
+# ----------------------------------------------------------------------------------------------------------- the blocks
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.sampled_from([0, 1, 3, 50, 100_000]), min_size=1, max_size=200),
+    st.integers(1, 5),
+)
+def test_blocks_cover_all_rows_once(row_nnz: list[int], threads: int) -> None:
+    n = len(row_nnz)
+    indptr = np.concatenate(([0], np.cumsum(row_nnz))).astype(np.uint64)
+    blocks = cut_blocks(indptr, threads)
+    assert len(blocks) == min(threads, n)
+    covered = [i for block in blocks for i in range(block.first, block.last)]
+    assert covered == list(range(n))
+    share = (sum(row_nnz) + n) / len(blocks)
+    for block in blocks:
+        assert block.last > block.first
+        assert sum(row_nnz[block.first : block.last]) + block.last - block.first <= share + max(row_nnz) + 1
+        # the buckets cover the block: all full but the last
+        assert (
+            block.first + (block.buckets - 1) * block.bucket < block.last <= block.first + block.buckets * block.bucket
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "bucket"), [(1, 1), (63, 1), (127, 1), (128, 2), (1023, 15), (1024, 16), (100_000, 16)]
+)
+def test_buckets_are_as_large_as_leaves_enough_of_them(rows: int, bucket: int) -> None:
+    (block,) = cut_blocks(np.arange(rows + 1, dtype=np.uint64), 1)
+    assert block.bucket == bucket
+    assert block.buckets >= min(rows, shard_module.SMALLEST_ORDER)
+
+
+# -------------------------------------------------------------------------------------------------- the order of visits
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(1, 60), st.lists(st.integers(1, 150), min_size=1, max_size=12), st.integers(0, 2**63 - 1))
+def test_consecutive_slices_visit_every_bucket_once_a_pass(buckets: int, slices: list[int], seed: int) -> None:
+    visited: list[int] = []
+    for visits in slices:
+        order = order_of_visits(seed, 2, 1, len(visited), visits, buckets)
+        assert order.dtype == np.uint32
+        assert len(order) == visits
+        visited += order.tolist()
+    for start in range(0, len(visited), buckets):
+        one_pass = visited[start : start + buckets]
+        if len(one_pass) == buckets:
+            assert sorted(one_pass) == list(range(buckets))
+        else:
+            assert len(set(one_pass)) == len(one_pass)
+    # however the visits are sliced
+    assert visited == order_of_visits(seed, 2, 1, 0, len(visited), buckets).tolist()
+
+
+def test_every_pass_rank_block_and_seed_has_an_order_of_its_own() -> None:
+    buckets = 50
+    orders = {
+        tuple(order_of_visits(seed, rank, block, number * buckets, buckets, buckets).tolist())
+        for seed, rank, block, number in itertools.product((0, 1), (0, 1), (0, 1), (0, 1, 2))
+    }
+    assert len(orders) == 24
