@@ -7,13 +7,19 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
+
 from acccocoa import losses
 from acccocoa.errors import UsageError
+from acccocoa.losses import Vector
 from acccocoa.options import option
-from acccocoa.problem import Problem
+from acccocoa.problem import FeatureProblem, Problem
 
 Restart = Literal["gap", "gradient", "none"]
 """Rules by which the outer loop drops its momentum."""
+
+Partition = Literal["auto", "examples", "features"]
+"""What the coordinates of problem (A) are."""
 
 LOCAL_EPOCHS_MAX = 1000
 """Passes in one round: the order of visits is held in memory, and no round is worth more."""
@@ -76,7 +82,10 @@ class ObjectiveConfig:
     )
     lam: float | None = option(None, "strength of the regulariser (default 1e-4)", type=float, metavar="X")
     C: float | None = option(None, "LIBLINEAR's C: lam = 1/(C n)", flag="--C", type=float, metavar="X")
-    l1_ratio: float = option(0.0, "share of the l1 norm in the regulariser, 0 <= R < 1", metavar="R")
+    l1_ratio: float = option(0.0, "share of the l1 norm in the regulariser, from 0 (ridge) to 1 (Lasso)", metavar="R")
+    partition: Partition = option(
+        "auto", "what is dealt to the workers; features need a smooth loss and an l1 norm", choices=get_args(Partition)
+    )
     positive_label: float | None = option(
         None, "label that counts as +1 (default: the larger one)", type=float, metavar="L"
     )
@@ -86,12 +95,33 @@ class ObjectiveConfig:
         _positive("--C", self.C)
         if self.lam is not None and self.C is not None:
             raise UsageError("--lam and --C", "exclude each other", "give one of them")
-        self.problem(1)
+        if not 0.0 <= self.l1_ratio <= 1.0:
+            raise UsageError(f"--l1-ratio {self.l1_ratio:g}", "must be from 0 to 1")
+        if self.resolved_partition(1, 1) == "features":
+            self.by_features(np.zeros(1))
+        else:
+            self.problem(1)
+
+    def resolved_partition(self, n: int, d: int) -> Literal["examples", "features"]:
+        """What to partition: what the objective allows, then whichever leaves the shorter vector to travel."""
+        if self.partition != "auto":
+            return self.partition
+        if self.l1_ratio == 1.0:
+            return "features"
+        smooth = math.isfinite(losses.loss(self.loss, self.loss_parameter).smoothness)
+        return "features" if self.l1_ratio > 0.0 and smooth and n < d else "examples"
+
+    def _strength(self, n: int) -> float:
+        return 1.0 / (self.C * n) if self.C is not None else self.lam if self.lam is not None else 1e-4
 
     def problem(self, n: int) -> Problem:
-        """The objective over n examples."""
-        lam = 1.0 / (self.C * n) if self.C is not None else self.lam if self.lam is not None else 1e-4
-        return Problem(self.loss, lam, n, self.l1_ratio, self.loss_parameter)
+        """The objective over n examples, partitioned by examples."""
+        return Problem(self.loss, self._strength(n), n, self.l1_ratio, self.loss_parameter)
+
+    def by_features(self, y: Vector) -> FeatureProblem:
+        """The objective over examples with labels y (float64, shape (n,)), partitioned by features."""
+        s = np.ones(len(y))
+        return FeatureProblem(self.loss, self._strength(len(y)), y, s, self.l1_ratio, self.loss_parameter)
 
 
 @dataclass(frozen=True)

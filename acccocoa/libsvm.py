@@ -11,12 +11,14 @@ Blocks join the result in the order of the text: neither the result nor the faul
 
 import bz2
 import lzma
+import mmap
 import re
 import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from io import BytesIO, FileIO, RawIOBase
@@ -79,7 +81,7 @@ def parse(
     block_bytes: int = BLOCK_BYTES,
 ) -> Examples:
     """Read examples from text in memory, called `name` in errors; the rest is as in `read`."""
-    reader = _Reader(_raise, zero_based, dtype, threads, block_bytes)
+    reader = _Reader(_raise, zero_based, dtype, threads, min(block_bytes, len(data) + 1))
     reader.add(BytesIO(data), name)
     return reader.examples()
 
@@ -444,7 +446,7 @@ class _Block:
         if capacity <= self.capacity:
             return
         self.capacity = capacity
-        text = bytearray(capacity + 1 + libsvm_kernels.PADDING)  # 1 for a last line feed that is missing
+        text = bytearray(capacity + 1)  # 1 for a last line feed that is missing
         text[: len(self.text)] = self.text
         self.text = text
         self._text: NDArray[np.uint8] = np.frombuffer(text, np.uint8)
@@ -551,27 +553,53 @@ def _powers_of_five() -> NDArray[np.uint64]:
 # --------------------------------------------------------------------------------------------------------------- result
 
 
+_CHUNK_BYTES: Final = 1 << 22
+
+
+def _chunk(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Memory that goes back to the system when it is freed, which what malloc() gave need not do."""
+    memory = mmap.mmap(-1, _CHUNK_BYTES, access=mmap.ACCESS_COPY)
+    if sys.platform == "linux":
+        with suppress(OSError):  # without large pages it only takes longer
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype)
+
+
 class _Growing:
     """A one-dimensional array that grows at its end.
 
-    The system extends it where it stands or moves it without copying: unlike pieces that are joined at last, it needs
-    no more than an eighth above its own size.
+    It grows in chunks, and each is freed as soon as it is copied to its place in the whole: never is there more memory
+    in use than the array and a chunk.
     """
 
     def __init__(self, dtype: type[np.int32 | np.int64 | np.float32 | np.float64]) -> None:
-        self._array: NDArray[Any] = np.empty(0, dtype)
-        self._size = 0
+        self._full: list[NDArray[Any]] = []
+        self._last: NDArray[Any] = np.empty(_CHUNK_BYTES >> 8, dtype)  # small data should not cost a system call
+        self._used = 0
 
     def extend(self, more: NDArray[Any]) -> None:
-        begin, self._size = self._size, self._size + len(more)
-        if self._size > len(self._array):
-            self._array.resize(self._size + (self._size >> 3), refcheck=False)
-        self._array[begin : self._size] = more
+        while len(more):
+            room = len(self._last) - self._used
+            if not room:
+                self._full.append(self._last)
+                self._last = _chunk(self._last.dtype)
+                self._used, room = 0, len(self._last)
+            piece, more = more[:room], more[room:]
+            self._last[self._used : self._used + len(piece)] = piece
+            self._used += len(piece)
 
     def array(self) -> NDArray[Any]:
         """The array, to which nothing can be added any more."""
-        self._array.resize(self._size, refcheck=False)
-        return self._array
+        whole = np.empty(sum(map(len, self._full)) + self._used, self._last.dtype)
+        chunks = deque([*self._full, self._last[: self._used]])
+        self._full.clear()
+        del self._last
+        place = 0
+        while chunks:
+            chunk = chunks.popleft()
+            whole[place : place + len(chunk)] = chunk
+            place += len(chunk)
+        return whole
 
 
 class _Reader:

@@ -19,9 +19,6 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-PADDING: Final = 16
-"""Bytes that must be allocated beyond the last line feed: numbers are looked at eight bytes at a time."""
-
 LABEL_SLOTS: Final = 4096
 """Size of the hash table of labels, a power of two, well above the number of labels it may hold."""
 
@@ -408,7 +405,7 @@ def parse_lines(
 
     Parameters
     ----------
-    text : uint8; text[size - 1] is a line feed, and PADDING more bytes exist
+    text : uint8; text[size - 1] is a line feed, beyond which nothing is looked at
     size, first_index, last_index : uint64; indices in the text run from first_index (0 or 1) to last_index
     limit : float64; a value's magnitude must be below this
     fives : `powers_of_five()`

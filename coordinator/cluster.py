@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
+import numpy as np
+
 from acccocoa import __version__
 from acccocoa.errors import ClusterError, WorkerLost
 from acccocoa.losses import Vector
-from acccocoa.problem import Problem
+from acccocoa.problem import PrimalDual
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import Job, ShardDescription
@@ -101,7 +103,7 @@ class Cluster:
         self,
         shards: Sequence[ShardDescription],
         job: Job,
-        problem: Problem,
+        problem: PrimalDual,
         job_id: str,
         seed: int,
         *,
@@ -109,6 +111,10 @@ class Cluster:
         warm: bool = False,
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync."""
+
+        part = problem.subproblem
+
+        self._features = job.d
 
         def start(link: WorkerLink) -> bool:
             return link.start(
@@ -118,21 +124,32 @@ class Cluster:
                     job_id=job_id,
                     rank=link.rank,
                     seed=seed,
-                    n=job.n,
-                    d=job.d,
-                    loss=problem.loss_name,
-                    loss_parameter=problem.resolved_parameter or 0.0,
-                    lam=problem.lam,
-                    l1_ratio=problem.l1_ratio,
+                    shared=job.shared,
+                    problem=pb.Subproblem(
+                        logistic=part.loss.logistic,
+                        classifier=part.loss.classifier,
+                        epsilon=part.loss.epsilon,
+                        curvature=part.loss.curvature,
+                        bound=part.loss.bound,
+                        lipschitz=part.lipschitz,
+                        scale=part.scale,
+                        labelled=part.labelled,
+                    ),
                     positive_label=job.positive_label,
                     content_hash=shards[link.rank].content_hash,
                     round=round_number,
                     warm=warm,
+                    send_labels=job.by_features and link.rank == 0,
                 ),
                 shards[link.rank],
             )
 
         return all(self._each(start))
+
+    @property
+    def labels(self) -> Vector:
+        """By features: the labels of all examples as they stand in the data; float64, shape (n,)."""
+        return self.links[0].labels
 
     @property
     def buckets(self) -> list[tuple[int, ...]]:
@@ -151,6 +168,16 @@ class Cluster:
     def audits(self) -> list[Contribution]:
         """Every worker's A_k y_k, in rank order."""
         return self._gather(lambda link: link.audit(self._round))
+
+    def coordinates(self) -> Vector:
+        """The final alpha of all workers as one vector, by the numbers of their rows."""
+        parts = self._gather(lambda link: link.coordinates(self._round))
+        alpha = np.zeros(self._features)
+        for rows, values in parts:
+            if len(rows) and int(rows.max()) >= len(alpha):
+                raise WorkerLost("workers", "answered for features that the data does not have")
+            alpha[rows] = values
+        return alpha
 
     def updates(self) -> list[WorkerUpdate]:
         """Every worker's A_k dz_k, in rank order."""

@@ -73,10 +73,11 @@ class LocalWorker:
 
 @contextmanager
 def local_workers(
-    examples: Examples, workers: int, threads: int, timeout: float, state: str | None = None
+    examples: Examples, workers: int, threads: int, timeout: float, by: str, state: str | None = None
 ) -> Iterator[list[LocalWorker]]:
     """Start the workers on the examples; they end with the context.
 
+    by : "examples" or "features", what is dealt
     state : directory for the workers' dual variables, if they are to survive
 
     Raises
@@ -93,7 +94,7 @@ def local_workers(
             command = [
                 # -P: a worker.py (or numpy.py) in the user's directory is not what is meant
                 *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
-                *("--listen", "127.0.0.1:0", "--threads", str(threads), "--quiet", "--exit-with-stdin"),
+                *("--listen", "127.0.0.1:0", "--by", by, "--threads", str(threads), "--quiet", "--exit-with-stdin"),
                 *(() if state is None else ("--state", state)),
             ]
             worker = LocalWorker(command, descriptor, part, timeout)

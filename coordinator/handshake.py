@@ -30,6 +30,8 @@ class ShardDescription:
     dtype: str
     load_seconds: float = 0.0
     compile_seconds: float = 0.0
+    by_features: bool = False
+    features: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Job:
     """The data of a job as a whole.
 
     n, d, nnz : examples, features (largest 0-based number + 1 over all shards), stored entries
+    coordinates : rows of all shards: examples, or features that occur
+    shared : length of the shared vector
     blocks : K of the algorithm, blocks solved at the same time over all workers
     positive_label : the label that counts as +1; NaN for a regression
     labels : spelling of the positive and of the negative label; empty for a regression
@@ -48,6 +52,9 @@ class Job:
     blocks: int
     positive_label: float
     labels: tuple[str, ...]
+    coordinates: int
+    shared: int
+    by_features: bool
 
 
 def combine(
@@ -85,17 +92,38 @@ def combine(
     if len(dtypes) > 1:
         detail = ", ".join(f"{shard.address}: {shard.dtype}" for shard in shards)
         raise WorkerRefused("workers", f"store values differently ({detail})", "start all with the same --dtype")
-    d = max(shard.d for shard in shards)
+    by_features = shards[0].by_features
+    for shard in shards:
+        if shard.by_features != by_features:
+            raise WorkerRefused(
+                f"workers {shards[0].address} and {shard.address}",
+                "have the data cut by examples and by features",
+                "start all with the same --by",
+            )
+        if by_features and shard.d != shards[0].d:
+            raise WorkerRefused(
+                f"workers {shards[0].address} and {shard.address}",
+                f"know {shards[0].d} and {shard.d} examples",
+                "cut all their shards from the same data",
+            )
+    coordinates = sum(shard.n for shard in shards)
+    shared = max(shard.d for shard in shards)
+    d = max(shard.features for shard in shards) if by_features else shared
     if d == 0:
         raise DataError("data", "has no features at all", "is this the right file?")
-    positive, labels = _label_pair(shards, positive_label) if classifier else (math.nan, ())
+    # by features every shard counts the labels of all examples
+    labelled = shards[:1] if by_features else shards
+    positive, labels = _label_pair(labelled, positive_label) if classifier else (math.nan, ())
     return Job(
-        n=sum(shard.n for shard in shards),
+        n=shared if by_features else coordinates,
         d=d,
         nnz=sum(shard.nnz for shard in shards),
         blocks=sum(shard.blocks for shard in shards),
         positive_label=positive,
         labels=labels,
+        coordinates=coordinates,
+        shared=shared,
+        by_features=by_features,
     )
 
 

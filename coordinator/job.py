@@ -7,15 +7,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from acccocoa import __version__
 from acccocoa.config import ObjectiveConfig, OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
 from acccocoa.losses import Vector, loss
 from acccocoa.model import Model, check_model_path
-from acccocoa.problem import Problem
+from acccocoa.problem import FeatureProblem, Problem
 from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription, combine
@@ -61,17 +63,8 @@ def train(settings: Settings) -> int:
             software_version=__version__,
             own_job_id=job_id,
         )
-        problem = settings.objective.problem(job.n)
+        problem = _problem(settings.objective, job)
         algorithm = settings.algorithm
-        loop = OuterLoop(
-            problem,
-            job.d,
-            job.blocks,
-            algorithm.gamma,
-            algorithm.sigma,
-            algorithm.accelerate,
-            algorithm.restart,
-        )
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
         ready = cluster.start(
@@ -82,6 +75,17 @@ def train(settings: Settings) -> int:
             algorithm.seed,
             round_number=saved.round if saved is not None else 0,
             warm=recovery.resume and not unchanged,
+        )
+        if isinstance(problem, FeatureProblem):
+            problem = replace(problem, y=_targets(problem, job, cluster.labels))
+        loop = OuterLoop(
+            problem,
+            job.shared,
+            job.blocks,
+            algorithm.gamma,
+            algorithm.sigma,
+            algorithm.accelerate,
+            algorithm.restart,
         )
         keep = None
         if recovery.checkpoint is not None:
@@ -106,6 +110,7 @@ def train(settings: Settings) -> int:
             interrupted=interrupted,
             observe=observe,
             keep=keep or (lambda _: False),
+            coordinates=job.coordinates,
         )
         if saved is not None and unchanged:
             saved.restore(training)
@@ -121,9 +126,9 @@ def train(settings: Settings) -> int:
         try:
             outcome = training.run(resync=recovery.resume and not ready)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
-            if training.best.w is not None and output.model is not None:
+            if training.model is not None and output.model is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
-                _write_model(output.model, job, settings.objective, training.best.w, {"status": status})
+                _write_model(output.model, job, settings.objective, training.model, {"status": status})
                 raise type(error)(
                     error.offender, error.requirement, f"the best model so far is in {output.model}"
                 ) from error
@@ -141,6 +146,24 @@ def train(settings: Settings) -> int:
     return EXIT_CODES[outcome.status]
 
 
+def _problem(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:
+    """The objective in the partition that the workers' shards have; by features with labels still to come.
+
+    Raises
+    ------
+    UsageError : the objective does not allow that partition, or the user asked for another
+    """
+    has = "features" if job.by_features else "examples"
+    if objective.partition not in ("auto", has):
+        raise UsageError(f"--partition {objective.partition}", f"the workers' shards are cut by {has}")
+    return objective.by_features(np.zeros(job.n)) if job.by_features else objective.problem(job.n)
+
+
+def _targets(problem: FeatureProblem, job: Job, labels: Vector) -> Vector:
+    """The labels as the loss takes them: +1 / -1 for classifiers."""
+    return np.where(labels == job.positive_label, 1.0, -1.0) if problem.loss.classifier else labels
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a job is, for a coordinator that comes back to it.
@@ -152,7 +175,9 @@ class Identity:
     algorithm: dict[str, object]
 
     @classmethod
-    def of(cls, settings: Settings, job: Job, problem: Problem, shards: Sequence[ShardDescription]) -> "Identity":
+    def of(
+        cls, settings: Settings, job: Job, problem: Problem | FeatureProblem, shards: Sequence[ShardDescription]
+    ) -> "Identity":
         """That of this job."""
         return cls(
             {
@@ -250,7 +275,7 @@ def _summary(
         "loss_parameter": problem.resolved_parameter,
         "lam": problem.lam,
         "l1_ratio": problem.l1_ratio,
-        "partition": "examples",
+        "partition": "features" if job.by_features else "examples",
         "gamma": loop.gamma,
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,

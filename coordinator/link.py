@@ -62,6 +62,8 @@ class WorkerLink:
         self.bytes_pushed = 0
         self.bytes_returned = 0
         self.support: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
+        self.labels: Vector = np.empty(0)
+        self._rows = 0
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
         self._silence = silence
@@ -141,6 +143,8 @@ class WorkerLink:
             blocks=reply.blocks,
             job_id=reply.job_id,
             dtype=codec.dtype_name(reply.dtype),
+            by_features=reply.by_features,
+            features=reply.features,
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
@@ -166,9 +170,12 @@ class WorkerLink:
                 "start it with the same --threads",
             )
         support = self._receive_array(started.support, np.dtype(np.uint32), int(started.support.length))
-        if len(support) and int(support.max()) >= start.d:
-            raise WorkerRefused(str(self), "announced a support beyond the number of features")
+        if len(support) and int(support.max()) >= start.shared:
+            raise WorkerRefused(str(self), "announced a support beyond the length of the shared vector")
+        if start.send_labels:
+            self.labels = self._receive_array(started.labels, np.dtype(np.float64), shard.d)
         self.support = support
+        self._rows = shard.n
         self.buckets = buckets
         self._start = start
         return started.ready
@@ -214,6 +221,7 @@ class WorkerLink:
             mark=request.mark,
             audit=request.audit,
             finish=request.finish,
+            coordinates=request.coordinates,
         )
         if request.repeats_w:
             self._send(pb.SolveRequest(round=message))
@@ -234,13 +242,22 @@ class WorkerLink:
         """Wait for the worker's Certificate of that round."""
         reply = self._receive("certificate").certificate
         self._expect_round(reply.round, round_number)
-        return CertificateTerms(reply.conjugate_sum, reply.loss_sum, reply.compute_seconds)
+        return CertificateTerms(reply.conjugate_sum, reply.loss_sum, reply.compute_seconds, reply.largest)
 
     def audit(self, round_number: int) -> Contribution:
         """Wait for the worker's Audit of that round: A_k y_k."""
         reply = self._receive("audit").audit
         self._expect_round(reply.round, round_number)
         return Contribution(self.support, self._receive_array(reply.a_y, np.dtype(np.float64), len(self.support)))
+
+    def coordinates(self, round_number: int) -> tuple[NDArray[np.uint32], Vector]:
+        """Wait for the worker's Coordinates: numbers of its rows, and alpha at them."""
+        arrays = []
+        for field, dtype in (("rows", np.uint32), ("values", np.float64)):
+            reply = self._receive("coordinates").coordinates
+            self._expect_round(reply.round, round_number)
+            arrays.append(self._receive_array(getattr(reply, field), np.dtype(dtype), self._rows))
+        return arrays[0], arrays[1]
 
     def update(self, round_number: int) -> WorkerUpdate:
         """Wait for the worker's Update of that round."""

@@ -13,7 +13,7 @@ class StateLost(Exception):
 class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
-    certify, audit, solve : answers asked for, in this order
+    certify, audit, coordinates, solve : answers asked for, in this order
     mark : keep a copy of the state at the start of the round
     finish : let y_t be the job's final dual point
     repeats_w : w_t is that of the last request and need not travel again
@@ -26,6 +26,7 @@ class RoundRequest:
     restart: bool
     certify: bool = False
     audit: bool = False
+    coordinates: bool = False
     solve: bool = False
     mark: bool = False
     finish: bool = False
@@ -34,11 +35,16 @@ class RoundRequest:
 
 @dataclass(frozen=True, slots=True)
 class CertificateTerms:
-    """A worker's sums for the certificate at (y_t, w_t), without the factor 1/n."""
+    """A worker's terms of the certificate at (y_t, w_t), without the factor `scale`.
+
+    conjugate_sum : of g at y_t;  loss_sum : of g* at -A_i'w_t, 0 where g* is an indicator
+    largest : max |A_i'w_t| where g* is an indicator, else 0
+    """
 
     conjugate_sum: float
     loss_sum: float
     compute_seconds: float
+    largest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

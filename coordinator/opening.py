@@ -75,13 +75,15 @@ def open_cluster(
             deal.check(shards, hashes)
         return cluster, shards
     examples = read()
+    by = settings.objective.resolved_partition(examples.n, examples.d)
     threads = settings.algorithm.threads
-    count = config.local or max(1, min(cores // threads, examples.n))
-    if count > examples.n:
-        raise UsageError(f"--local {count}", f"there are only {examples.n} examples", "use fewer workers")
+    most = examples.n if by == "examples" else len(np.unique(examples.indices))
+    count = config.local or max(1, min(cores // threads, most))
+    if count > most:
+        raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {count} workers")
     state = settings.recovery.checkpoint
-    local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, state))
+    local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state))
     cluster = connect(
         [
             WorkerLink(worker.address, rank, insecure=False, silence=config.silence, candidates=worker.candidates)

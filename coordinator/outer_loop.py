@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from acccocoa.config import Restart
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
-from acccocoa.problem import Problem
+from acccocoa.problem import PrimalDual
 
 GAP_RESTART_FACTOR = 0.1
 """Restart when the certified gap has fallen by this factor since the last restart (algorithm section 5)."""
@@ -68,7 +68,7 @@ class OuterLoop:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: PrimalDual,
         d: int,
         blocks: int,
         gamma: float = 1.0,

@@ -53,6 +53,9 @@ class Workers(Protocol):
     def audits(self) -> list[Contribution]:
         """A_k y_k of the round."""
 
+    def coordinates(self) -> Vector:
+        """The final alpha of all workers as one vector."""
+
     def updates(self) -> list[WorkerUpdate]:
         """A_k dz_k of the round."""
 
@@ -145,6 +148,7 @@ class Training:
     observe : called with every certified round
     keep : called at the start of a round that may be worth a checkpoint; True when one was written
     clock : seconds, monotonic
+    coordinates : how many there are over all workers; None: one an example
     """
 
     def __init__(
@@ -159,6 +163,7 @@ class Training:
         observe: Callable[[CertifiedRound], None] = lambda _: None,
         keep: Callable[["Training"], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
+        coordinates: int | None = None,
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -175,11 +180,18 @@ class Training:
         self._smallest_fraction = min(work.fraction for work in works)
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
+        self._coordinates = loop.problem.n if coordinates is None else coordinates
+        self._alpha: Vector | None = None
+
+    @property
+    def model(self) -> Vector | None:
+        """The best model so far, float64, shape (d,); by features there is none before the run has ended."""
+        return self._alpha if self.loop.problem.alpha_is_model else self.best.w
 
     @property
     def passes(self) -> float:
-        """Passes over the data so far: coordinates visited over n."""
-        return self.progress.steps / self.loop.problem.n
+        """Passes over the data so far: coordinates visited over their number."""
+        return self.progress.steps / self._coordinates
 
     @property
     def seconds(self) -> float:
@@ -210,7 +222,7 @@ class Training:
                 continue
             except ClusterError:
                 limit = self.limit()
-                if limit in ("interrupted", "max_seconds") and self.best.w is not None:
+                if limit in ("interrupted", "max_seconds") and self.model is not None:
                     return self._outcome(limit, self.best.certified)
                 raise
             if outcome is not None:
@@ -261,8 +273,8 @@ class Training:
         if certify:
             self._workers.push(replace(request, certify=True, mark=mark), self._works, w)
             certified = self._certify(w)
-            if self._satisfies(Certified(self.best.primal, certified.dual)) or limit is not None:
-                return self._finish(request, w, certified, limit)
+            if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
+                return self._finish(request, w, limit)
         self._audit_when_due(request, w, certify)
         self._workers.push(replace(request, solve=True, mark=mark and not certify, repeats_w=certify), self._works, w)
         self._absorb()
@@ -280,31 +292,34 @@ class Training:
         loop = self.loop
         terms = self._workers.certificates()
         self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
-        certified = Certified(
-            primal=loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms)),
-            dual=-loop.problem.objective_a(loop.v_y, self._conjugate_sum),
+        self._objective_b = loop.problem.objective_b(
+            w, math.fsum(term.loss_sum for term in terms), max(term.largest for term in terms)
         )
+        certified = loop.problem.certified(loop.problem.objective_a(loop.v_y, self._conjugate_sum), self._objective_b)
         self.best.offer(certified, w, loop.round)
         self.schedule.certified(self.passes, self.best.relative_gap)
         self._report(certified)
         return certified
 
-    def _finish(self, request: RoundRequest, w: Vector, certified: Certified, limit: Status | None) -> Outcome | None:
-        """End the run at y_t, its dual value computed from the dual variables themselves.
+    def _finish(self, request: RoundRequest, w: Vector, limit: Status | None) -> Outcome | None:
+        """End the run at y_t, with O_A computed from the workers' variables themselves.
 
         None when the run has to go on: the audit found drift beyond rounding.
         """
-        loop = self.loop
-        self._workers.push(replace(request, audit=True, finish=True, repeats_w=True), self._works, w)
+        loop, problem = self.loop, self.loop.problem
+        asked = replace(request, audit=True, finish=True, coordinates=problem.alpha_is_model, repeats_w=True)
+        self._workers.push(asked, self._works, w)
         v = self._audited()
+        if problem.alpha_is_model:
+            self._alpha = self._workers.coordinates()
         loop.stand_at(v)
-        dual = -loop.problem.objective_a(v, self._conjugate_sum)
-        exact = Certified(self.best.primal, dual)
-        self.best.offer(Certified(certified.primal, dual), w, loop.round)
-        if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(exact):
-            return self._outcome("converged", exact)
+        now = problem.certified(problem.objective_a(v, self._conjugate_sum), self._objective_b)
+        self.best.offer(now, w, loop.round)
+        pair = problem.at_hand(self.best.certified, now)
+        if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(pair):
+            return self._outcome("converged", pair)
         if limit is not None:
-            return self._outcome(limit, self.best.certified)
+            return self._outcome(limit, pair)
         # the workers have dropped their momentum already
         self._resync()
         return None
@@ -390,11 +405,11 @@ class Training:
         self._figures = [WorkerFigures() for _ in self._works]
 
     def _outcome(self, status: Status, certified: Certified) -> Outcome:
-        assert self.best.w is not None  # a certificate precedes every end
+        assert self.model is not None  # a certificate precedes every end
         return Outcome(
             status=status,
             certified=certified,
-            w=self.best.w,
+            w=self.model,
             rounds=self.loop.round,
             data_passes=self.passes,
             restarts=self.loop.restarts,

@@ -53,6 +53,13 @@ def main() -> None:
     help="how values are stored",
 )
 @click.option(
+    "--by",
+    type=click.Choice(["examples", "features"]),
+    default="examples",
+    show_default=True,
+    help="what the parts of a FILE are",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     help="accept unencrypted connections beyond the loopback interface",
@@ -78,6 +85,7 @@ def serve(
     threads: int,
     zero_based: bool,
     dtype: str,
+    by: str,
     insecure: bool,
     state: str | None,
     exit_with_stdin: bool,
@@ -112,6 +120,7 @@ def serve(
         threads=threads,
         zero_based=zero_based,
         dtype=dtype,
+        by=by,
         insecure=insecure,
         state=state,
         serving=serving,

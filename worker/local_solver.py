@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from acccocoa import losses
 from acccocoa.losses import Vector
-from acccocoa.problem import Problem
+from acccocoa.problem import Subproblem
 from worker import kernels
 from worker.shard import Block, Shard
 from worker.state import DualState, Pending
@@ -67,14 +67,14 @@ class LocalSolver:
 
     Parameters
     ----------
-    shard : the data;  problem : the objective over all shards
+    shard : the data;  problem : what is to be minimised
     positive_label : for classifiers, the label that is +1
     rank, seed : of this worker and of the job; they determine the order of visits
     pool : as many threads as the shard has blocks
     """
 
     def __init__(
-        self, shard: Shard, problem: Problem, positive_label: float, rank: int, seed: int, pool: ThreadPoolExecutor
+        self, shard: Shard, problem: Subproblem, positive_label: float, rank: int, seed: int, pool: ThreadPoolExecutor
     ) -> None:
         self.shard = shard
         self.problem = problem
@@ -82,8 +82,10 @@ class LocalSolver:
         self.seed = seed
         self.loss = problem.loss
         self._pool = pool
-        if self.loss.classifier:
-            self.y: Vector = np.where(shard.labels == positive_label, 1.0, -1.0)
+        if not problem.labelled:
+            self.y: Vector = np.zeros(shard.n)
+        elif self.loss.classifier:
+            self.y = np.where(shard.labels == positive_label, 1.0, -1.0)
         else:
             self.y = shard.labels
         self.s: Vector = np.ones(shard.n)
@@ -116,6 +118,22 @@ class LocalSolver:
             )
         )
 
+    def largest_product(self, w: Vector) -> float:
+        """max_j |A_j'w| over the shard's rows; w on the support."""
+        shard = self.shard
+        return max(
+            self._each_block(
+                lambda _, block: float(
+                    kernels.largest_product(shard.indptr, shard.indices, shard.values, w, block.first, block.last)
+                )
+            )
+        )
+
+    @property
+    def indicator(self) -> bool:
+        """g is a multiple of |.|, its conjugate an indicator: what counts is largest_product, not loss_sum."""
+        return not self.loss.logistic and self.loss.curvature == 0.0 and not np.isfinite(self.loss.bound)
+
     def conjugate_sum(self, state: DualState, gamma_theta: float) -> float:
         """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z."""
         return sum(
@@ -138,7 +156,7 @@ class LocalSolver:
             kernels.add_columns(shard.indptr, shard.indices, shard.values, y, block.first, block.last, out)
             return out
 
-        return functools.reduce(np.add, self._each_block(columns)) / self.problem.n
+        return functools.reduce(np.add, self._each_block(columns)) * self.problem.scale
 
     def solve(self, state: DualState, plan: RoundPlan, w: Vector) -> tuple[Vector, int]:
         """Minimise G_k approximately from z_t; leaves z_{t+1} pending in the state.
@@ -172,7 +190,7 @@ class LocalSolver:
                 block.last,
                 block.bucket,
                 order,
-                kappa / self.problem.n,
+                kappa * self.problem.scale,
                 self.loss,
             )
             u -= w
@@ -198,6 +216,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     loss = losses.loss("hinge")
     kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
+    kernels.largest_product(indptr, indices, values, one, 0, 1)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
     kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.advance(np.zeros(1), np.zeros(1), one, 1.0, 1.0)

@@ -29,6 +29,7 @@ def run(
     threads: int,
     zero_based: bool,
     dtype: str,
+    by: str,
     insecure: bool,
     state: str | None,
     serving: threading.Event,
@@ -59,7 +60,7 @@ def run(
         if taken is None:
             return
         shard = taken
-        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads)
+        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by)
         states = StateDirectory(state, holdings.shard.content_hash) if state is not None else None
         service.ready(holdings, states)
         serving.set()

@@ -16,11 +16,11 @@ from typing import NoReturn, TypeVar
 import grpc
 import numpy as np
 
-from acccocoa import __version__, codec, losses
+from acccocoa import __version__, codec
 from acccocoa.config import LOCAL_EPOCHS_MAX
 from acccocoa.errors import AcccocoaError
-from acccocoa.losses import Vector
-from acccocoa.problem import Problem
+from acccocoa.losses import Loss, Vector
+from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import worker_pb2 as pb
 from acccocoa.v1 import worker_pb2_grpc
@@ -177,6 +177,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             blocks=len(shard.blocks),
             job_id=self._lease.job_id,
             dtype=codec.dtype_to_wire(shard.values.dtype),
+            by_features=shard.by_features,
+            features=shard.features,
             load_seconds=holdings.load_seconds,
             compile_seconds=holdings.compile_seconds,
         )
@@ -222,8 +224,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
     def _job(
         self, shard: Shard, start: pb.Start, inbox: "_Inbox", context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
-        parameter = None if losses.default_parameter(start.loss) is None else start.loss_parameter
-        problem = Problem(start.loss, start.lam, start.n, start.l1_ratio, parameter)
+        problem = _subproblem(start.problem)
         assert self._blocks_pool is not None  # set together with the holdings
         solver = LocalSolver(
             shard, problem, start.positive_label, rank=start.rank, seed=start.seed, pool=self._blocks_pool
@@ -231,10 +232,13 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)
         ready = not start.warm and state.can_begin(start.round)
-        yield pb.SolveReply(
-            started=pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
-        )
+        started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
+        labels, more = codec.encode(shard.labels if start.send_labels else np.empty(0))
+        if start.send_labels:
+            started.labels.CopyFrom(labels)
+        yield pb.SolveReply(started=started)
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+        yield from (pb.SolveReply(chunk=piece) for piece in more)
         for request, w in inbox.requests(len(shard.support)):
             if request.WhichOneof("kind") == "resync":
                 t = request.resync.round
@@ -296,6 +300,13 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             header, pieces = codec.encode(a_y)
             yield pb.SolveReply(audit=pb.Audit(round=t, a_y=header))
             yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+        if request.coordinates:
+            alpha = state.alpha + plan.gamma_theta * (state.z - state.alpha)
+            rows = solver.shard.rows.astype(np.uint32)
+            for field, array in (("rows", rows), ("values", alpha)):
+                header, pieces = codec.encode(array)
+                yield pb.SolveReply(coordinates=pb.Coordinates(round=t, **{field: header}))
+                yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         if request.solve:
             began = time.perf_counter()
             a_dz, steps = yield from self._computed(t, context, functools.partial(solver.solve, state, plan, w))
@@ -338,8 +349,10 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
         )
-    if start.loss not in losses.NAMES:
-        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"loss {start.loss!r} is unknown to this worker")
+    if start.problem.labelled and shard.by_features:
+        raise _Refused(
+            grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
+        )
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:
@@ -347,9 +360,18 @@ def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) 
     return pb.Certificate(
         round=plan.round,
         conjugate_sum=solver.conjugate_sum(state, plan.gamma_theta),
-        loss_sum=solver.loss_sum(w),
+        loss_sum=0.0 if solver.indicator else solver.loss_sum(w),
+        largest=solver.largest_product(w) if solver.indicator else 0.0,
         compute_seconds=time.perf_counter() - began,
     )
+
+
+def _subproblem(message: pb.Subproblem) -> Subproblem:
+    numbers = (message.epsilon, message.curvature, message.bound, message.lipschitz, message.scale)
+    if not all(number >= 0 for number in numbers) or not 0 < message.lipschitz * message.scale < math.inf:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"no problem has the numbers {numbers}")
+    loss = Loss(message.logistic, message.classifier, message.epsilon, message.curvature, message.bound)
+    return Subproblem(loss, message.lipschitz, message.scale, message.labelled)
 
 
 def _plan(request: pb.Round) -> RoundPlan:

@@ -1,11 +1,13 @@
 """A shard as the local solver uses it: shuffled rows, compact features, squared norms, blocks."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
+from acccocoa import partition
 from acccocoa.examples import Examples
 from worker import kernels
 
@@ -43,6 +45,9 @@ class Shard:
     rows : int64, shape (n,); where each stored row stood in the source
     blocks : one a thread
     content_hash : SHA-256 of what the shard was made from, hexadecimal
+    by_features : the rows are features, `rows` their 0-based numbers, the support are examples, d is their number, and
+        labels, shape (d,), are theirs
+    features : by features, largest 0-based feature number in all of the data + 1
     """
 
     indptr: NDArray[np.uint64]
@@ -55,11 +60,13 @@ class Shard:
     rows: NDArray[np.int64]
     blocks: tuple[Block, ...]
     content_hash: str
+    by_features: bool = False
+    features: int = 0
 
     @property
     def n(self) -> int:
-        """Number of examples."""
-        return len(self.labels)
+        """Number of rows."""
+        return len(self.rows)
 
     @property
     def nnz(self) -> int:
@@ -116,3 +123,24 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
         blocks=cut_blocks(indptr, threads),
         content_hash=source_hash,
     )
+
+
+def build_by_features(examples: Examples, source_hash: str, part: int = 0, parts: int = 1, threads: int = 1) -> Shard:
+    """Make a shard of a part of the features that occur in the examples, dealt as rows are dealt.
+
+    Raises
+    ------
+    UsageError : part is out of range, or fewer features occur than there are parts
+    """
+    n, d = examples.n, examples.d
+    matrix = scipy.sparse.csr_array((examples.values, examples.indices, examples.indptr), shape=(n, d)).tocsc()
+    occurs = np.flatnonzero(np.diff(matrix.indptr))
+    chosen = occurs[partition.cut_examples(np.diff(matrix.indptr)[occurs], part, parts)]
+    columns = Examples(
+        indptr=matrix.indptr.astype(np.int64),
+        indices=matrix.indices.astype(np.int32),
+        values=matrix.data,
+        labels=np.zeros(d),
+    )
+    shard = build(columns, source_hash, chosen, threads)
+    return replace(shard, labels=examples.labels.copy(), d=n, by_features=True, features=d)

@@ -1,5 +1,6 @@
 """SHARD as the user names it -> what the worker holds."""
 
+import hashlib
 import re
 import time
 
@@ -9,7 +10,7 @@ from acccocoa import dealing, libsvm, partition, shardfile
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
-from worker.shard import build
+from worker.shard import build, build_by_features
 
 _PART = re.compile(r"^(?P<file>.+)#(?P<part>\d+)/(?P<parts>\d+)$")
 
@@ -21,7 +22,9 @@ def _examples(source: str, zero_based: bool, dtype: str, threads: int) -> tuple[
     return examples, shardfile.content_hash(examples)
 
 
-def load(source: str, *, zero_based: bool = False, dtype: str = "float32", threads: int = 1) -> Holdings:
+def load(
+    source: str, *, zero_based: bool = False, dtype: str = "float32", threads: int = 1, by: str = "examples"
+) -> Holdings:
     """Load a shard and compile the kernels for it.
 
     Parameters
@@ -29,6 +32,7 @@ def load(source: str, *, zero_based: bool = False, dtype: str = "float32", threa
     source : a LIBSVM file (compressed or not), a shard file, or FILE#k/K: part k of K (counted from 0) of such a file
     zero_based, dtype : how LIBSVM text is read
     threads : blocks to cut the shard into, at most
+    by : "examples" or "features", what parts and rows of the shard are
 
     Raises
     ------
@@ -37,15 +41,17 @@ def load(source: str, *, zero_based: bool = False, dtype: str = "float32", threa
     """
     began = time.perf_counter()
     match = _PART.match(source)
-    if match is None:
-        examples, digest = _examples(source, zero_based, dtype, threads)
-        rows = None
-    else:
-        part, parts = int(match["part"]), int(match["parts"])
-        examples, digest = _examples(match["file"], zero_based, dtype, threads)
-        rows = partition.cut_examples(np.diff(examples.indptr), part, parts)
+    name = source if match is None else match["file"]
+    part, parts = (0, 1) if match is None else (int(match["part"]), int(match["parts"]))
+    examples, digest = _examples(name, zero_based, dtype, threads)
+    if match is not None:
         digest = dealing.part_hash(digest, part, parts)
-    shard = build(examples, digest, rows, threads)
+    if by == "features":
+        digest = hashlib.sha256(f"{digest} by features".encode()).hexdigest()
+        shard = build_by_features(examples, digest, part, parts, threads)
+    else:
+        rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), part, parts)
+        shard = build(examples, digest, rows, threads)
     labels, counts = np.unique(shard.labels, return_counts=True)
     complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in examples.spellings for label in labels)
     listed = (

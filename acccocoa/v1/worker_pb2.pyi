@@ -58,6 +58,8 @@ class DescribeReply(_message.Message):
     BLOCKS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
+    BY_FEATURES_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -67,9 +69,9 @@ class DescribeReply(_message.Message):
     content_hash: _builtins.str
     """SHA-256 of the shard's arrays, hexadecimal"""
     n: _builtins.int
-    """examples in the shard"""
+    """rows of the shard: examples, or features when `by_features`"""
     d: _builtins.int
-    """largest 0-based feature number + 1"""
+    """by examples largest 0-based feature number + 1; by features number of examples"""
     nnz: _builtins.int
     """stored entries"""
     label_counts_complete: _builtins.bool
@@ -80,6 +82,10 @@ class DescribeReply(_message.Message):
     """the job that holds the worker; empty: none"""
     dtype: _array_pb2.Array.DType.ValueType
     """of the stored values"""
+    by_features: _builtins.bool
+    """the shard's rows are features; label_counts are then of all examples"""
+    features: _builtins.int
+    """by features: largest 0-based feature number in all of the data + 1"""
     load_seconds: _builtins.float
     """how long reading the shard took"""
     compile_seconds: _builtins.float
@@ -101,12 +107,14 @@ class DescribeReply(_message.Message):
         blocks: _builtins.int = ...,
         job_id: _builtins.str = ...,
         dtype: _array_pb2.Array.DType.ValueType = ...,
+        by_features: _builtins.bool = ...,
+        features: _builtins.int = ...,
         load_seconds: _builtins.float = ...,
         compile_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -183,6 +191,7 @@ class SolveReply(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
     RESYNCED_FIELD_NUMBER: _builtins.int
+    COORDINATES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___Started: ...
     @_builtins.property
@@ -199,6 +208,8 @@ class SolveReply(_message.Message):
     def audit(self) -> Global___Audit: ...
     @_builtins.property
     def resynced(self) -> Global___Resynced: ...
+    @_builtins.property
+    def coordinates(self) -> Global___Coordinates: ...
     def __init__(
         self,
         *,
@@ -209,22 +220,68 @@ class SolveReply(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         audit: Global___Audit | None = ...,
         resynced: Global___Resynced | None = ...,
+        coordinates: Global___Coordinates | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced", "coordinates"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___SolveReply: _TypeAlias = SolveReply  # noqa: Y015
 
 @_typing.final
-class Start(_message.Message):
-    """The objective, and this worker's place in the job:
-      P(w) = (1/n) sum_i loss(y_i, x_i'w) + lam (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2)
+class Subproblem(_message.Message):
+    """What a worker minimises: its rows x_i times `scale` are its columns A_i, and g_i is `scale` times the conjugate that
+    acccocoa/losses.py describes by these numbers. By features the rows are the features, and the labels count as 0.
     """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGISTIC_FIELD_NUMBER: _builtins.int
+    CLASSIFIER_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    CURVATURE_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    LIPSCHITZ_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    LABELLED_FIELD_NUMBER: _builtins.int
+    logistic: _builtins.bool
+    classifier: _builtins.bool
+    epsilon: _builtins.float
+    curvature: _builtins.float
+    bound: _builtins.float
+    """may be infinite"""
+    lipschitz: _builtins.float
+    """L, the Lipschitz constant of grad f"""
+    scale: _builtins.float
+    labelled: _builtins.bool
+    """the rows' labels are the y of the loss; otherwise y = 0"""
+    def __init__(
+        self,
+        *,
+        logistic: _builtins.bool = ...,
+        classifier: _builtins.bool = ...,
+        epsilon: _builtins.float = ...,
+        curvature: _builtins.float = ...,
+        bound: _builtins.float = ...,
+        lipschitz: _builtins.float = ...,
+        scale: _builtins.float = ...,
+        labelled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "classifier", b"classifier", "curvature", b"curvature", "epsilon", b"epsilon", "labelled", b"labelled", "lipschitz", b"lipschitz", "logistic", b"logistic", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Subproblem: _TypeAlias = Subproblem  # noqa: Y015
+
+@_typing.final
+class Start(_message.Message):
+    """The objective, and this worker's place in the job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,31 +290,21 @@ class Start(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    N_FIELD_NUMBER: _builtins.int
-    D_FIELD_NUMBER: _builtins.int
-    LOSS_FIELD_NUMBER: _builtins.int
-    LOSS_PARAMETER_FIELD_NUMBER: _builtins.int
-    LAM_FIELD_NUMBER: _builtins.int
-    L1_RATIO_FIELD_NUMBER: _builtins.int
+    SHARED_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     POSITIVE_LABEL_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
+    SEND_LABELS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
     job_id: _builtins.str
     rank: _builtins.int
     """0 .. K-1, seeds the worker's order of visits"""
     seed: _builtins.int
-    n: _builtins.int
-    """examples in all shards"""
-    d: _builtins.int
-    """features over all shards"""
-    loss: _builtins.str
-    loss_parameter: _builtins.float
-    """mu, delta or epsilon of the losses that have one"""
-    lam: _builtins.float
-    l1_ratio: _builtins.float
+    shared: _builtins.int
+    """length of the shared vector: features (by examples) or examples (by features)"""
     positive_label: _builtins.float
     """classification: this label is +1, every other is -1"""
     content_hash: _builtins.str
@@ -266,6 +313,10 @@ class Start(_message.Message):
     """the round the coordinator will ask for next; 0 for a new job"""
     warm: _builtins.bool
     """begin from the dual variables the worker holds, whatever job they are from"""
+    send_labels: _builtins.bool
+    """by features: answer the labels of the examples after the support"""
+    @_builtins.property
+    def problem(self) -> Global___Subproblem: ...
     def __init__(
         self,
         *,
@@ -274,20 +325,17 @@ class Start(_message.Message):
         job_id: _builtins.str = ...,
         rank: _builtins.int = ...,
         seed: _builtins.int = ...,
-        n: _builtins.int = ...,
-        d: _builtins.int = ...,
-        loss: _builtins.str = ...,
-        loss_parameter: _builtins.float = ...,
-        lam: _builtins.float = ...,
-        l1_ratio: _builtins.float = ...,
+        shared: _builtins.int = ...,
+        problem: Global___Subproblem | None = ...,
         positive_label: _builtins.float = ...,
         content_hash: _builtins.str = ...,
         round: _builtins.int = ...,
         warm: _builtins.bool = ...,
+        send_labels: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "d", b"d", "job_id", b"job_id", "l1_ratio", b"l1_ratio", "lam", b"lam", "loss", b"loss", "loss_parameter", b"loss_parameter", "n", b"n", "positive_label", b"positive_label", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "job_id", b"job_id", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -304,6 +352,7 @@ class Started(_message.Message):
     SUPPORT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     """the worker can begin the round of Start; otherwise a Resync must come first"""
     @_builtins.property
@@ -314,16 +363,21 @@ class Started(_message.Message):
     def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets of consecutive examples a pass over it visits"""
 
+    @_builtins.property
+    def labels(self) -> _array_pb2.Array:
+        """float64, after the support, when asked for"""
+
     def __init__(
         self,
         *,
         support: _array_pb2.Array | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
         ready: _builtins.bool = ...,
+        labels: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["support", b"support"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "support", b"support"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "ready", b"ready", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "labels", b"labels", "ready", b"ready", "support", b"support"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -348,6 +402,7 @@ class Round(_message.Message):
     SOLVE_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     W_FIELD_NUMBER: _builtins.int
     round: _builtins.int
@@ -367,6 +422,8 @@ class Round(_message.Message):
     """keep a copy of the state at the start of this round, to be able to return to it"""
     audit: _builtins.bool
     """answer an Audit after the Certificate"""
+    coordinates: _builtins.bool
+    """answer Coordinates after the Audit"""
     finish: _builtins.bool
     """the last of the job: alpha := z := y_t, and written down where there is a state directory"""
     @_builtins.property
@@ -389,12 +446,13 @@ class Round(_message.Message):
         solve: _builtins.bool = ...,
         mark: _builtins.bool = ...,
         audit: _builtins.bool = ...,
+        coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
         w: _array_pb2.Array | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "mark", b"mark", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "mark", b"mark", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,7 +460,7 @@ Global___Round: _TypeAlias = Round  # noqa: Y015
 
 @_typing.final
 class Certificate(_message.Message):
-    """Before an Update. The sums run over the shard's examples and lack the factor 1/n."""
+    """Before an Update. The sums run over the shard's rows and lack the factor `scale`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -410,12 +468,15 @@ class Certificate(_message.Message):
     CONJUGATE_SUM_FIELD_NUMBER: _builtins.int
     LOSS_SUM_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    LARGEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     conjugate_sum: _builtins.float
     """sum of loss*(-y_i), the conjugates at the dual point y_t"""
     loss_sum: _builtins.float
-    """sum of loss(y_i, x_i'w_t)"""
+    """sum of loss(y_i, x_i'w_t); 0 when the loss is an indicator"""
     compute_seconds: _builtins.float
+    largest: _builtins.float
+    """max |x_i'w_t| when the loss is an indicator"""
     def __init__(
         self,
         *,
@@ -423,10 +484,11 @@ class Certificate(_message.Message):
         conjugate_sum: _builtins.float = ...,
         loss_sum: _builtins.float = ...,
         compute_seconds: _builtins.float = ...,
+        largest: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "conjugate_sum", b"conjugate_sum", "loss_sum", b"loss_sum", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "conjugate_sum", b"conjugate_sum", "largest", b"largest", "loss_sum", b"loss_sum", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -488,6 +550,41 @@ class Audit(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Audit: _TypeAlias = Audit  # noqa: Y015
+
+@_typing.final
+class Coordinates(_message.Message):
+    """Twice in a row: the numbers of the shard's rows (features, by features), then y_k,t at them, both followed by their
+    pieces.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def rows(self) -> _array_pb2.Array:
+        """uint32"""
+
+    @_builtins.property
+    def values(self) -> _array_pb2.Array:
+        """float64"""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        rows: _array_pb2.Array | None = ...,
+        values: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "values", b"values"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "rows", b"rows", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
 
 @_typing.final
 class Resync(_message.Message):

@@ -11,12 +11,12 @@ import numpy as np
 from acccocoa import partition, shardfile
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
-from acccocoa.problem import Problem
+from acccocoa.problem import PrimalDual
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work, plan_work
 from worker.local_solver import LocalSolver, RoundPlan
-from worker.shard import Shard, build
+from worker.shard import Shard, build, build_by_features
 from worker.state import DualState
 
 
@@ -29,7 +29,7 @@ class InProcessWorkers:
     def __init__(
         self,
         examples: Examples,
-        problem: Problem,
+        problem: PrimalDual,
         k: int,
         *,
         positive_label: float = 1.0,
@@ -38,12 +38,17 @@ class InProcessWorkers:
     ) -> None:
         digest = shardfile.content_hash(examples)
         sizes = np.diff(examples.indptr)
+        self._features = examples.d
         self.shards: list[Shard] = [
-            build(examples, digest, partition.cut_examples(sizes, part, k), threads) for part in range(k)
+            build_by_features(examples, digest, part, k, threads)
+            if problem.alpha_is_model
+            else build(examples, digest, partition.cut_examples(sizes, part, k), threads)
+            for part in range(k)
         ]
         pool = ThreadPoolExecutor(threads)
         self.solvers = [
-            LocalSolver(shard, problem, positive_label, rank, seed, pool) for rank, shard in enumerate(self.shards)
+            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool)
+            for rank, shard in enumerate(self.shards)
         ]
         self.states = [DualState.zeros(shard.n, len(shard.blocks)) for shard in self.shards]
         self.bytes_pushed = 0
@@ -83,7 +88,10 @@ class InProcessWorkers:
         """See coordinator.training.Workers."""
         return [
             CertificateTerms(
-                solver.conjugate_sum(state, self._plan(rank).gamma_theta), solver.loss_sum(self._w[shard.support]), 0.0
+                solver.conjugate_sum(state, self._plan(rank).gamma_theta),
+                0.0 if solver.indicator else solver.loss_sum(self._w[shard.support]),
+                0.0,
+                solver.largest_product(self._w[shard.support]) if solver.indicator else 0.0,
             )
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
         ]
@@ -94,6 +102,18 @@ class InProcessWorkers:
             Contribution(shard.support, solver.columns(state, self._plan(rank).gamma_theta))
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
         ]
+
+    def coordinates(self) -> Vector:
+        """See coordinator.training.Workers."""
+        alpha = np.zeros(self._features)
+        for state, shard in zip(self.states, self.shards, strict=True):
+            alpha[shard.rows] = state.alpha
+        return alpha
+
+    @property
+    def count(self) -> int:
+        """How many coordinates there are."""
+        return sum(shard.n for shard in self.shards)
 
     def resync(self, round_number: int) -> list[Contribution]:
         """See coordinator.training.Workers."""
