@@ -120,6 +120,32 @@ def scan(
     return reader.examples()
 
 
+def stream(
+    sources: Sequence[str],
+    on_fault: Callable[[ParseError], None],
+    *,
+    zero_based: bool = False,
+    dtype: Dtype = np.float32,
+    threads: int = 1,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Examples]:
+    """The examples that `scan` would return, piece by piece in their order, in memory that does not grow with them.
+
+    The arrays of a piece are used again for the next one. Its spellings are those of all labels met so far.
+
+    Raises
+    ------
+    as `scan` does
+    """
+    if not sources:
+        raise UsageError("DATA", "at least one source is needed")
+    reader = _Reader(on_fault, zero_based, dtype, threads, block_bytes)
+    for source in sources:
+        with open_source(source) as text:
+            yield from reader.pieces(text, _name(source))
+    reader.check_not_empty()
+
+
 def _raise(fault: ParseError) -> None:
     raise fault
 
@@ -195,7 +221,7 @@ def _compression(name: str) -> tuple[Callable[[], _Decompressor] | None, type[Ex
     return None, OSError
 
 
-_PIECE_BYTES: Final = 4096
+_PIECE_BYTES: Final = 1 << 14
 """Compressed bytes taken at a time: a decompressor returns all they stand for, and that should remain little memory."""
 
 
@@ -626,16 +652,43 @@ class _Reader:
         self._entries = 0
         self._spellings: dict[float, str] | None = {}
         self._names: list[str] = []
+        self._rows = 0
         self._faults = 0
 
     def add(self, stream: RawIOBase | BytesIO, name: str) -> None:
         """Add the examples in a stream of text."""
+        for block in self._noted(stream, name):
+            self._row_ends.extend(block.row_ends[: block.rows] + self._entries)
+            self._indices.extend(block.indices[: block.entries])
+            self._values.extend(block.values[: block.entries])
+            self._labels.extend(block.labels[: block.rows])
+            self._entries += block.entries
+
+    def pieces(self, stream: RawIOBase, name: str) -> Iterator[Examples]:
+        """The examples in a stream of text, block by block; see `stream`."""
+        for block in self._noted(stream, name):
+            self._rows += block.rows
+            indptr = np.concatenate((np.zeros(1, np.int64), block.row_ends[: block.rows]))
+            indices, values = block.indices[: block.entries], block.values[: block.entries]
+            yield Examples(indptr, indices, values, block.labels[: block.rows], self._spellings or {})
+
+    def check_not_empty(self) -> None:
+        """Raise DataError if there was neither example nor fault in what `pieces` passed on."""
+        if not self._rows and not self._faults:
+            raise self._empty()
+
+    def _empty(self) -> DataError:
+        return DataError(", ".join(self._names), "there is no example", "a line `label index:value ...` is one")
+
+    def _noted(self, stream: RawIOBase | BytesIO, name: str) -> Iterator[_Block]:
+        """The text block by block, its faults and labels noted."""
         self._names.append(name)
         line = 0
         try:
             for block in self._parsed(stream):
-                self._add(block, name, line)
+                self._note(block, name, line)
                 line += block.lines
+                yield block
         except _LineTooLong:
             raise ParseError(name, line + 1, 1, f"the line is longer than {LINE_BYTES_MAX} bytes") from None
 
@@ -643,7 +696,7 @@ class _Reader:
         """All examples added. Raises DataError if there was neither example nor fault."""
         labels: NDArray[np.float64] = self._labels.array()
         if not len(labels) and not self._faults:
-            raise DataError(", ".join(self._names), "there is no example", "a line `label index:value ...` is one")
+            raise self._empty()
         indptr, indices, values = (part.array() for part in (self._row_ends, self._indices, self._values))
         return Examples(indptr, indices, values, labels, self._spellings or {})
 
@@ -679,16 +732,11 @@ class _Reader:
             if failure:
                 raise failure
 
-    def _add(self, block: _Block, name: str, line: int) -> None:
-        """Add the examples of a block before which there are `line` lines."""
+    def _note(self, block: _Block, name: str, line: int) -> None:
+        """Note faults and labels of a block before which there are `line` lines."""
         for number, fault in block.faults:
             self._faults += 1
             self._on_fault(ParseError(name, line + number, fault.column, fault.requirement, fault.remedy))
-        self._row_ends.extend(block.row_ends[: block.rows] + self._entries)
-        self._indices.extend(block.indices[: block.entries])
-        self._values.extend(block.values[: block.entries])
-        self._labels.extend(block.labels[: block.rows])
-        self._entries += block.entries
         if self._spellings is not None:
             for value, spelling in block.spellings:
                 self._spellings.setdefault(value, spelling)
