@@ -10,7 +10,7 @@ from acccocoa.examples import Examples
 from coordinator.handshake import ShardDescription
 
 
-def deal(stack: ExitStack, examples: Examples, parts: int, directory: str) -> frozenset[str]:
+def deal(stack: ExitStack, examples: Examples, parts: int, by: dealing.By, directory: str) -> frozenset[str]:
     """Put the examples into the directory for that many workers; they are taken away with the stack.
 
     Whatever an earlier coordinator left there when it was killed goes first.
@@ -21,19 +21,17 @@ def deal(stack: ExitStack, examples: Examples, parts: int, directory: str) -> fr
 
     Raises
     ------
-    UsageError : the directory cannot be read or written, or there are fewer examples than workers
+    UsageError : the directory cannot be read or written
     """
-    if parts > examples.n:
-        raise UsageError(f"--deal {directory}", f"{parts} workers, but only {examples.n} examples", "use fewer workers")
-    path = dealing.dealt_path(Path(directory), parts)
+    path = dealing.Deal(parts, by).path(Path(directory))
     try:
-        for left in dealing.dealt(Path(directory)).values():
-            left.unlink(missing_ok=True)
+        for left in dealing.deals(Path(directory)):
+            left.path(Path(directory)).unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"--deal {directory}", f"is not a directory to write in ({error.strerror})") from error
     content_hash = shardfile.write(path, examples)
     stack.callback(path.unlink, missing_ok=True)
-    return frozenset(dealing.part_hash(content_hash, part, parts) for part in range(parts))
+    return frozenset(dealing.hash_by(dealing.part_hash(content_hash, part, parts), by) for part in range(parts))
 
 
 def check(shards: Sequence[ShardDescription], hashes: frozenset[str]) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Literal
 
 import numpy as np
 
@@ -37,6 +38,12 @@ def check_sources(data: Sequence[str], config: ClusterConfig) -> None:
         )
 
 
+def _divisible(settings: Settings, examples: Examples) -> tuple[Literal["examples", "features"], int]:
+    """By what the examples are dealt to workers, and to how many at most."""
+    by = settings.objective.resolved_partition(examples.n, examples.d)
+    return by, examples.n if by == "examples" else len(np.unique(examples.indices))
+
+
 def open_cluster(
     stack: ExitStack, settings: Settings, progress: report.Progress
 ) -> tuple[Cluster, list[ShardDescription]]:
@@ -57,7 +64,13 @@ def open_cluster(
     if config.workers is not None:
         workers = config.workers
         targets = addresses.resolve(workers)
-        hashes = deal.deal(stack, read(), len(targets), config.deal) if config.deal is not None else None
+        hashes = None
+        if config.deal is not None:
+            examples = read()
+            by, most = _divisible(settings, examples)
+            if len(targets) > most:
+                raise UsageError(f"--workers {workers}", f"there are only {most} {by}", "use fewer workers")
+            hashes = deal.deal(stack, examples, len(targets), by, config.deal)
         progress.stage(f"connecting to {workers}: {len(targets)} workers")
 
         def wherever_it_is() -> list[str]:
@@ -75,9 +88,8 @@ def open_cluster(
             deal.check(shards, hashes)
         return cluster, shards
     examples = read()
-    by = settings.objective.resolved_partition(examples.n, examples.d)
+    by, most = _divisible(settings, examples)
     threads = settings.algorithm.threads
-    most = examples.n if by == "examples" else len(np.unique(examples.indices))
     count = config.local or max(1, min(cores // threads, most))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")

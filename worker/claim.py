@@ -48,12 +48,12 @@ def claim_number(directory: Path) -> int:
     raise AssertionError("itertools.count has no end")
 
 
-def resolve(shard: str, stop: threading.Event) -> str | None:
+def resolve(shard: str, by: str, stop: threading.Event) -> tuple[str, str] | None:
     """SHARD itself, unless it is a directory: then the part that falls to this worker, once data is dealt there.
 
     Returns
     -------
-    source : as worker.source.load takes it; None when `stop` was set before there was one
+    source, by : as worker.source.load takes them; None when `stop` was set before there were any
 
     Raises
     ------
@@ -61,11 +61,11 @@ def resolve(shard: str, stop: threading.Event) -> str | None:
     """
     directory = Path(shard)
     if not directory.is_dir():
-        return shard
+        return shard, by
     number = claim_number(directory)
     log.info("worker number %d of %s: waiting for a coordinator to deal data there", number, directory)
     while not stop.wait(LOOK_SECONDS):
-        for parts, path in dealing.dealt(directory).items():
-            if number < parts:
-                return f"{path}#{number}/{parts}"
+        for deal in dealing.deals(directory):
+            if number < deal.parts:
+                return f"{deal.path(directory)}#{number}/{deal.parts}", deal.by
     return None

@@ -56,10 +56,10 @@ def run(
     grpc_server.start()
     print(address, flush=True)
     try:
-        taken = claim.resolve(shard, stop)
+        taken = claim.resolve(shard, by, stop)
         if taken is None:
             return
-        shard = taken
+        shard, by = taken
         holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by)
         states = StateDirectory(state, holdings.shard.content_hash) if state is not None else None
         service.ready(holdings, states)

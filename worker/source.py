@@ -1,6 +1,5 @@
 """SHARD as the user names it -> what the worker holds."""
 
-import hashlib
 import re
 import time
 
@@ -46,8 +45,8 @@ def load(
     examples, digest = _examples(name, zero_based, dtype, threads)
     if match is not None:
         digest = dealing.part_hash(digest, part, parts)
+    digest = dealing.hash_by(digest, by)
     if by == "features":
-        digest = hashlib.sha256(f"{digest} by features".encode()).hexdigest()
         shard = build_by_features(examples, digest, part, parts, threads)
     else:
         rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), part, parts)

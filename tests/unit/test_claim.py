@@ -44,28 +44,30 @@ def test_a_lock_file_that_is_a_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shard", ["data.svm", "data.svm#1/4", "s3://bucket/key", "no/such/file"])
 def test_what_is_no_directory_stays_as_it_is(shard: str, stop: threading.Event) -> None:
-    assert resolve(shard, stop) == shard
+    assert resolve(shard, "features", stop) == (shard, "features")
 
 
 def test_the_part_is_that_of_the_number(tmp_path: Path, stop: threading.Event) -> None:
-    path = dealing.dealt_path(tmp_path, 2)
+    path = dealing.Deal(2, "features").path(tmp_path)
     path.touch()
-    assert [resolve(str(tmp_path), stop) for _ in range(2)] == [f"{path}#0/2", f"{path}#1/2"]
+    taken = [resolve(str(tmp_path), "examples", stop) for _ in range(2)]
+    assert taken == [(f"{path}#0/2", "features"), (f"{path}#1/2", "features")]
 
 
 def test_it_waits_until_there_is_a_part_for_its_number(tmp_path: Path, stop: threading.Event) -> None:
-    dealing.dealt_path(tmp_path, 1).touch()
+    dealing.Deal(1, "examples").path(tmp_path).touch()
     claim_number(tmp_path)
-    answers: list[str | None] = []
-    waiting = threading.Thread(target=lambda: answers.append(resolve(str(tmp_path), stop)))
+    answers: list[tuple[str, str] | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(resolve(str(tmp_path), "examples", stop)))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
-    dealing.dealt_path(tmp_path, 2).touch()
+    path = dealing.Deal(2, "examples").path(tmp_path)
+    path.touch()
     waiting.join(10)
-    assert answers == [f"{dealing.dealt_path(tmp_path, 2)}#1/2"]
+    assert answers == [(f"{path}#1/2", "examples")]
 
 
 def test_a_worker_that_is_stopped_waits_no_longer(tmp_path: Path, stop: threading.Event) -> None:
     stop.set()
-    assert resolve(str(tmp_path), stop) is None
+    assert resolve(str(tmp_path), "examples", stop) is None
