@@ -223,11 +223,14 @@ def loss_value(loss: Loss, y: float, p: float) -> float:
 
 @_kernel
 def conjugate_value(loss: Loss, y: float, s: float, beta: float) -> float:
-    """s loss*(-beta/s) for a feasible beta; see acccocoa.losses.conjugate."""
+    """s loss*(-beta/s) for a beta that is feasible up to rounding; see acccocoa.losses.conjugate."""
     if beta == 0.0:
         return 0.0
     if loss.logistic:
-        a = y * beta
+        # a convex combination may leave [0, s] in its last digit, where there is no logarithm
+        a = min(y * beta, s)
+        if a <= 0.0:
+            return 0.0
         rest = s - a
         inside = a * math.log(a / s)
         return inside + rest * math.log(rest / s) if rest > 0.0 else inside

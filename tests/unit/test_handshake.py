@@ -53,11 +53,31 @@ def labels(*entries: tuple[float, str, int]) -> dict[str, Any]:
 
 def test_sums_over_all_shards() -> None:
     job = combined(shards({}, {"n": 2, "d": 9, "nnz": 5, "blocks": 1}, {"n": 1, "d": 0, "nnz": 0}))
-    assert job == Job(n=43, d=9, nnz=105, blocks=5, positive_label=1.0, labels=("+1", "-1"))
+    assert job == Job(
+        n=43,
+        d=9,
+        nnz=105,
+        blocks=5,
+        positive_label=1.0,
+        labels=("+1", "-1"),
+        coordinates=43,
+        shared=9,
+        by_features=False,
+    )
 
 
 def test_one_shard() -> None:
-    assert combined(shards({})) == Job(n=40, d=7, nnz=100, blocks=2, positive_label=1.0, labels=("+1", "-1"))
+    assert combined(shards({})) == Job(
+        n=40,
+        d=7,
+        nnz=100,
+        blocks=2,
+        positive_label=1.0,
+        labels=("+1", "-1"),
+        coordinates=40,
+        shared=7,
+        by_features=False,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -442,7 +442,7 @@ def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple
     (shard,), problem = run.workers.shards, run.problem
     (block,) = shard.blocks
     y = shard.labels
-    kappa = problem.lipschitz
+    kappa, scale = problem.lipschitz, problem.subproblem.scale
     alpha, v, u = np.zeros(problem.n), np.zeros(D), np.zeros(D)
     rows = [
         (shard.indices[start:stop].tolist(), [float(x) for x in shard.values[start:stop]])
@@ -461,8 +461,8 @@ def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple
                 for position, (j, x) in enumerate(zip(indices, values, strict=True)):
                     sums[position % 4 if position < whole else 0] += x * u[j]
                 p = (sums[0] + sums[1]) + (sums[2] + sums[3])
-                new = step(float(y[i]), float(z[i]), p, kappa / problem.n * float(shard.squared_norms[i]))
-                c = kappa / problem.n * (new - z[i])
+                new = step(float(y[i]), float(z[i]), p, kappa * scale * float(shard.squared_norms[i]))
+                c = kappa * scale * (new - z[i])
                 for j, x in zip(indices, values, strict=True):
                     u[j] += c * x
                 z[i] = new

@@ -81,7 +81,7 @@ def test_a_alpha_is_that_of_the_mapped_dual_variables(threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
         for rank, rows in enumerate(parts):
             shard = build(examples, shardfile.content_hash(examples), rows, threads)
-            solver = LocalSolver(shard, Problem("squared", 0.1, n), 1.0, rank, 0, pool)
+            solver = LocalSolver(shard, Problem("squared", 0.1, n).subproblem, 1.0, rank, 0, pool)
             state = DualState.zeros(shard.n, threads)
             state.alpha[:] = state.z[:] = alpha[shard.rows]
             total[shard.support] += solver.columns(state, 0.5)

@@ -579,7 +579,6 @@ def test_a_small_drift_is_healed(loss: str) -> None:
     assert outcome.certified.dual == pytest.approx(found.dual, rel=1e-12)
 
 
-@pytest.mark.xfail(raises=NumericalError, reason="a dual variable falls below 0 by rounding; its entropy is then NaN")
 def test_logistic_with_partial_rounds_and_little_regularisation() -> None:
     data = breast_cancer()
     run = Run(data, problem_of("logistic", data, 1e-6), epochs=0.7, seed=1, stop=StopConfig(tol=1e-9, max_rounds=60))
