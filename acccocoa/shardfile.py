@@ -46,19 +46,27 @@ class Stored:
 def content_hash(examples: Examples) -> str:
     """SHA-256 over the arrays of the examples, hexadecimal: equal exactly when the data is."""
 
-    def digest(name: str) -> Any:
-        array = np.ascontiguousarray(getattr(examples, name))
-        return hashlib.sha256(array.view(np.uint8).data)
-
+    hasher = ContentHasher(examples.values.dtype)
     with ThreadPoolExecutor(len(_ARRAYS)) as pool:  # hashing lets go of the interpreter
-        digests = dict(zip(_ARRAYS, pool.map(digest, _ARRAYS), strict=True))
-    return _joined_hash(digests, examples.values.dtype)
+        list(pool.map(lambda name: hasher.add(name, getattr(examples, name)), _ARRAYS))
+    return hasher.hexdigest()
 
 
-def _joined_hash(digests: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
-    """One hash from those of the arrays; dtype : of the values."""
-    parts = (digests[name].digest() for name in _ARRAYS)
-    return hashlib.sha256(b"".join([dtype.newbyteorder("<").str.encode(), *parts])).hexdigest()
+class ContentHasher:
+    """Content hash of examples that come piece by piece; each array in its order, the arrays in any."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._digests = {name: hashlib.sha256() for name in _ARRAYS}
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        """The next elements of that array."""
+        self._digests[name].update(np.ascontiguousarray(array).view(np.uint8).data)
+
+    def hexdigest(self) -> str:
+        """The hash of what was added."""
+        digests = [self._digests[name].digest() for name in _ARRAYS]
+        return hashlib.sha256(b"".join([self._dtype.newbyteorder("<").str.encode(), *digests])).hexdigest()
 
 
 def _aligned(offset: int) -> int:
@@ -89,7 +97,7 @@ class Writer:
         self._out = out
         self._dtype = dtype
         self._spellings = spellings
-        self._digests = {name: hashlib.sha256() for name in _ARRAYS}
+        self._hasher = ContentHasher(dtype)
         self._table: dict[str, dict[str, Any]] = {}
         offset = 0
         for name, kind, length in (
@@ -119,8 +127,8 @@ class Writer:
         ).encode()
 
     def _put(self, name: str, array: NDArray[Any]) -> None:
+        self._hasher.add(name, array)
         content = np.ascontiguousarray(array).view(np.uint8).data
-        self._digests[name].update(content)
         self._out.seek(self._begin + self._table[name]["offset"] + self._filled[name])
         self._out.write(content)
         self._filled[name] += len(content)
@@ -142,11 +150,11 @@ class Writer:
             raise ValueError(f"the pieces fill {self._filled} of {sizes} bytes")
         self._out.seek(self._begin + self._end)
         self._out.truncate()
-        return _joined_hash(self._digests, self._dtype)
+        return self._hasher.hexdigest()
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write the header; only now is this a shard file."""
-        header = self._header(_joined_hash(self._digests, self._dtype), about).ljust(self._header_bytes)
+        header = self._header(self._hasher.hexdigest(), about).ljust(self._header_bytes)
         if len(header) > self._header_bytes:
             raise ValueError(f"{about} takes more than the room for it")
         crc = zlib.crc32(header)

@@ -20,6 +20,7 @@ from acccocoa.config import (
 from acccocoa.options import options
 from coordinator.generate import generate
 from coordinator.predict import predict
+from coordinator.shard import shard
 
 
 @click.group(cls=ExitCodes, context_settings={"auto_envvar_prefix": "ACCCOCOA", "show_default": False})
@@ -33,6 +34,7 @@ def main() -> None:
 
 main.add_command(generate)
 main.add_command(predict)
+main.add_command(shard)
 
 
 @main.command()

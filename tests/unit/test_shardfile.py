@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acccocoa import libsvm, shardfile
@@ -69,6 +69,7 @@ row = st.dictionaries(st.integers(0, 1000), finite, max_size=5)
 
 
 @given(st.lists(st.tuples(row, finite.map(lambda x: x + 0.0)), max_size=8))
+@settings(deadline=None)
 def test_whatever_the_numbers(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[dict[int, float], float]]
 ) -> None:
