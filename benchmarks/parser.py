@@ -4,8 +4,9 @@
 
 Every reading has a process of its own, which is warmed up before the clock starts: imports done, kernels compiled, the
 file in the system's cache. The readers take turns, so that a busy machine is unfair to all of them alike; each is
-shown by its median, and by its ratio to the fastest other reader. Peak memory is what the process grew by
-at most while reading, in units of the size of the four arrays that result.
+shown by its median, and by its ratio to the fastest other reader; seconds of the processor say more than those on the
+wall if others want the processor too. Peak memory is what the process grew by at most while reading, in units of the
+size of the four arrays that result.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import importlib
 import importlib.util
 import json
 import os
-import resource
+import re
 import shutil
 import statistics
 import subprocess
@@ -26,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from acccocoa.libsvm import parse, read
 from acccocoa.synthetic import SHAPES, write
@@ -73,20 +73,25 @@ READERS: dict[str, Callable[[str, int], int]] = {
 MODULES = {"scikit_learn": "sklearn"}
 
 
+def memory(name: str) -> int:
+    """Memory of this process in bytes: VmRSS now, VmHWM at most (ru_maxrss may be that of the parent)."""
+    found = re.search(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
 def measure(reader: str, path: str, threads: int) -> dict[str, float]:
-    """Read once in this process: seconds, bytes of the result, and by how many bytes memory grew at most."""
+    """Read once in this process: seconds, those of processors, bytes of the result, bytes by which memory grew."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     with tempfile.NamedTemporaryFile(suffix=".txt") as small:
         small.write(b"1 1:1\n-1 2:0.5\n")
         small.flush()
         READERS[reader](small.name, threads)
     parse(b"1 1:1\n")
-    before = psutil.Process().memory_info().rss
-    begin = time.perf_counter()
+    before = memory("VmRSS")
+    begin, busy = time.perf_counter(), time.process_time()
     size = READERS[reader](path, threads)
-    seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds, "size": size, "grown": peak - before}
+    seconds, busy = time.perf_counter() - begin, time.process_time() - busy
+    return {"seconds": seconds, "busy": busy, "size": size, "grown": memory("VmHWM") - before}
 
 
 def measure_apart(reader: str, path: Path, threads: int) -> dict[str, float]:
@@ -127,15 +132,18 @@ def compare(path: Path, repeats: int) -> None:
         for run, found in zip(runs, figures, strict=True):
             name, threads, source_path = run
             found.append(measure_apart(name, source_path, threads))
-    rates = [megabytes / statistics.median(f["seconds"] for f in found) for found in figures]
+    rates, busy_rates = (
+        [megabytes / statistics.median(f[clock] for f in found) for found in figures] for clock in ("seconds", "busy")
+    )
     best = max(rate for run, rate in zip(runs, rates, strict=True) if run[0] != "acccocoa" or not others)
 
     print(f"{path.name}: {megabytes:.0f} MB")
-    print(f"{'reader':14} {'threads':>7} {'file':>5} {'MB/s':>6} {'ratio':>6} {'peak memory':>11}")
-    for (name, threads, source_path), rate, found in zip(runs, rates, figures, strict=True):
+    print(f"{'reader':14} {'threads':>7} {'file':>5} {'MB/s':>6} {'ratio':>6} {'MB/CPU s':>8} {'peak memory':>11}")
+    for (name, threads, source_path), rate, busy_rate, found in zip(runs, rates, busy_rates, figures, strict=True):
         size = found[0]["size"]
         memory = f"{max(f['grown'] for f in found) / size:.2f}" if size else ""
-        print(f"{name:14} {threads:7} {source_path.suffix:>5} {rate:6.0f} {rate / best:6.2f} {memory:>11}")
+        speed = f"{rate:6.0f} {rate / best:6.2f} {busy_rate:8.0f}"
+        print(f"{name:14} {threads:7} {source_path.suffix:>5} {speed} {memory:>11}")
 
 
 def main() -> None:

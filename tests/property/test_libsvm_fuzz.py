@@ -203,7 +203,7 @@ block_sizes = st.sampled_from([1, 2, 7, 30, 200, 1 << 16])
 thread_numbers = st.sampled_from([1, 1, 2])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=valid_texts(), block_bytes=block_sizes, threads=thread_numbers)
 def test_as_scikit_learn(data: bytes, block_bytes: int, threads: int) -> None:
     data += b"\n1 1:1\n"  # scikit-learn wants an example
@@ -258,7 +258,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz") / "text"
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     data=texts,
     zero_based=st.booleans(),

@@ -4,8 +4,8 @@ import bz2
 import gzip
 import importlib
 import lzma
+import subprocess
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -428,20 +428,35 @@ def test_neither_blocks_nor_threads_show(dtype: libsvm.Dtype) -> None:
             assert_same(parse(text, dtype=dtype, threads=threads, block_bytes=block_bytes), expected)
 
 
-def test_memory() -> None:
-    """The peak is at most 1.3 times the result and a fixed buffer: the blocks, each with room for any text."""
-    text = b"".join(b"%d %s\n" % (i % 3, b" ".join(b"%d:%d" % (j, i) for j in range(1, 40))) for i in range(5000))
-    block_bytes = 4096
-    parse(TEXT)
-    tracemalloc.start()
-    try:
-        examples = parse(text, block_bytes=block_bytes)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    result = sum(getattr(examples, name).nbytes for name in ("indptr", "indices", "values", "labels"))
-    assert result > 40 * block_bytes * 8
-    assert peak < 1.3 * result + 16 * block_bytes + 100_000
+MEASURE_MEMORY = """
+import re, sys
+from pathlib import Path
+from acccocoa.libsvm import parse, read
+
+def kilobytes(name):
+    return int(re.search(rf"{name}:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+parse(b"1 1:1\\n")
+before = kilobytes("VmRSS")
+examples = read([sys.argv[1]], threads=int(sys.argv[2]))
+size = sum(a.nbytes for a in (examples.indptr, examples.indices, examples.values, examples.labels))
+print(1024 * (kilobytes("VmHWM") - before), size)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("source", "threads"), [("-", 1), ("in", 2), ("in.gz", 1)])
+def test_memory(tmp_path: Path, source: str, threads: int) -> None:
+    """The peak is little above the result and a fixed buffer, blocks and chunks."""
+    text = b"".join(b"%d %s\n" % (i % 3, b" ".join(b"%d:%d" % (j, i) for j in range(1, 40))) for i in range(500)) * 400
+    path = tmp_path / source.replace("-", "in")
+    path.write_bytes(gzip.compress(text, 1) if path.suffix else text)
+    command = [sys.executable, "-c", MEASURE_MEMORY, "-" if source == "-" else str(path), str(threads)]
+    with path.open() as stdin:
+        result = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=True)
+    peak, size = map(int, result.stdout.split())
+    assert size > 60e6
+    assert peak < 1.05 * size + 30e6
 
 
 def test_a_line_longer_than_a_block_keeps_what_is_around_it() -> None:
