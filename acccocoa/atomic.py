@@ -1,10 +1,13 @@
 """Files that are either complete under their name or not there: what was there before stays until then.
 
 A file is written under a temporary name in its own directory, synced to disk, and renamed; then the directory is
-synced. Whatever interrupts that, the name refers to the whole old file or to the whole new one.
+synced. Whatever interrupts that, the name refers to the whole old file or to the whole new one. A process that is
+killed meanwhile leaves a temporary file behind, which `sweep` takes away.
 """
 
 import errno
+import fcntl
+import hashlib
 import io
 import os
 import secrets
@@ -76,10 +79,33 @@ def _destination(path: str | os.PathLike[str]) -> tuple[Path, int | None]:
     return target, stat.S_IMODE(mode)
 
 
+def _prefix(target: Path) -> str:
+    """How the names of the temporary files for that target begin; it may have a name of any length."""
+    return f".acccocoa-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
+
+
 def _create_beside(target: Path) -> tuple[Path, int]:
-    """Create an empty file in the directory of `target`; returns its path and an open descriptor."""
-    temporary = target.with_name(f".acccocoa-{secrets.token_hex(8)}.tmp")
-    return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    """Create an empty file in the directory of `target`, locked; returns its path and an open descriptor."""
+    temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with suppress(OSError):  # a file system without locks: nothing is swept there
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return temporary, descriptor
+
+
+def sweep(path: str | os.PathLike[str]) -> None:
+    """Remove the temporary files that killed processes have left of writing `path`; those in use stay."""
+    target = Path(os.path.realpath(path))
+    with suppress(OSError):
+        for left in target.parent.glob(f"{_prefix(target)}*.tmp"):
+            with suppress(OSError):
+                descriptor = os.open(left, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    # whoever writes it holds the lock, until it ends in whatever way
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    left.unlink(missing_ok=True)
+                finally:
+                    os.close(descriptor)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -145,12 +171,14 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     """Make sure, before any work is spent on its content, that `atomic_write(path)` can be expected to succeed.
 
     Creates and removes an empty file in the directory: that alone sees read-only mounts, access lists and quotas.
+    What killed processes have left there of writing this file goes, too.
 
     Raises
     ------
     UsageError : there is no such directory, nothing can be created in it, or `path` is not a file that may be replaced
     """
     target, _ = _destination(path)
+    sweep(target)
     with _naming(path):
         temporary, descriptor = _create_beside(target)
         os.close(descriptor)

@@ -47,14 +47,20 @@ class ClusterConfig:
         type=str,
     )
     connect_timeout: float = option(60.0, "seconds to wait for the workers to be reached and ready", metavar="S")
+    wait: bool = option(False, "wait as long for workers that are busy with another job, instead of giving up")
     silence: float = option(10.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
     worker_patience: float = option(300.0, "seconds to wait for a lost worker to come back", metavar="S")
+    straggler_factor: float = option(
+        3.0, "name workers in the report that take so many times as long as the others for the same work", metavar="X"
+    )
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
 
     def __post_init__(self) -> None:
         _positive("--local", self.local)
         _positive("--connect-timeout", self.connect_timeout)
         _positive("--silence", self.silence)
+        if not (math.isfinite(self.straggler_factor) and self.straggler_factor > 1):
+            raise UsageError(f"--straggler-factor {self.straggler_factor:g}", "must be a finite number > 1")
         if not (math.isfinite(self.worker_patience) and self.worker_patience >= 0):
             raise UsageError(f"--worker-patience {self.worker_patience:g}", "must be a finite number >= 0")
         if self.local is not None and self.workers is not None:

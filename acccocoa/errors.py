@@ -8,6 +8,7 @@
     │   ├── WorkerUnreachable 5
     │   ├── WorkerLost        5
     │   └── WorkerRefused     5
+    │       └── WorkerBusy    5
     └── NumericalError        6    NaN, or a duality gap below zero beyond rounding
 
 Every message has three parts: the offender, the requirement it breaks, and the remedy.
@@ -87,6 +88,10 @@ class WorkerLost(ClusterError):
 
 class WorkerRefused(ClusterError):
     """A worker answered, but it or the coordinator cannot accept the other (version, job, shard)."""
+
+
+class WorkerBusy(WorkerRefused):
+    """A worker works for another job."""
 
 
 class NumericalError(AcccocoaError):

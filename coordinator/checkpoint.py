@@ -4,12 +4,17 @@ Written at the start of a round, before any worker is asked for that round: the 
 because they keep the state of a round until the next one is asked for, and a copy where the round says so (mark).
 """
 
+import errno
+import fcntl
 import io
 import json
+import logging
 import os
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +25,8 @@ from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.errors import DataError, UsageError
 from coordinator.training import Training
 
+log = logging.getLogger(__name__)
+
 SHARE = 0.02
 """Writing may take this share of the time, at most."""
 
@@ -27,6 +34,20 @@ SHORTEST_SECONDS = 1.0
 """Time between two checkpoints, at least."""
 
 FORMAT_VERSION = 1
+
+_FAULTS = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy, zipfile and json raise on damaged files."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,13 @@ class Saved:
         """The round that comes next."""
         return int(str(self.facts["round"]))
 
+    @property
+    def lineage(self) -> str:
+        """The lineage of the state at its start."""
+        progress = self.facts["progress"]
+        assert isinstance(progress, Mapping)
+        return str(progress["lineage"])
+
     def restore(self, training: Training) -> None:
         """Put the run where the checkpoint was written."""
         training.restore(self.facts, self.arrays)
@@ -61,12 +89,8 @@ class Checkpoints:
 
     Parameters
     ----------
-    directory : --checkpoint
+    directory : --checkpoint, claimed
     trace_bytes : length of the trace now
-
-    Raises
-    ------
-    UsageError : the directory cannot be made or written
     """
 
     def __init__(
@@ -83,29 +107,29 @@ class Checkpoints:
         self._trace_bytes = trace_bytes
         self._clock = clock
         self._next_at = clock()
-        check_directory(directory)
 
     def __call__(self, training: Training) -> bool:
         """The start of a round; True when it was written down."""
-        if self._clock() < self._next_at:
-            return False
-        self.write(training)
-        return True
+        return self._clock() >= self._next_at and self.write(training)
 
-    def write(self, training: Training) -> None:
-        """Write the run's state now.
+    def write(self, training: Training) -> bool:
+        """Write the run's state now; False when that was not possible.
 
-        Raises
-        ------
-        UsageError : it cannot be written
+        A full disk is told of, and the run goes on with the checkpoint there was: it is worth more than its insurance.
         """
         began = self._clock()
         facts, arrays = training.state()
         head = {**self._head, "trace_bytes": self._trace_bytes(), "facts": facts}
-        with atomic_write(self._path) as out:
-            np.savez(out, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]  # the names are arrays'
+        written = True
+        try:
+            with atomic_write(self._path) as out:
+                np.savez(out, head=np.array(json.dumps(head)), **arrays)  # type: ignore[arg-type]  # the names are arrays'
+        except UsageError as error:
+            log.warning("no checkpoint: %s", error)
+            written = False
         ended = self._clock()
         self._next_at = ended + max(SHORTEST_SECONDS, (ended - began) / SHARE)
+        return written
 
 
 def checkpoint_path(directory: str | os.PathLike[str]) -> Path:
@@ -113,18 +137,37 @@ def checkpoint_path(directory: str | os.PathLike[str]) -> Path:
     return Path(directory) / "coordinator.checkpoint"
 
 
-def check_directory(directory: str) -> None:
-    """Make the directory, and make sure that a checkpoint can be written to it.
+@contextmanager
+def claimed(directory: str) -> Iterator[None]:
+    """Make the directory, make sure that a checkpoint can be written to it, and that no other coordinator does.
+
+    Two that go on with one job would take its workers away from each other. The claim is the kernel's lock on the
+    directory: it ends with the process, however that ends.
 
     Raises
     ------
-    UsageError : it cannot
+    UsageError : it cannot be written, or another coordinator has claimed it
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"--checkpoint {directory}", f"cannot be made: {error.strerror or error}") from error
-    check_writable(checkpoint_path(directory))
+        raise UsageError(f"--checkpoint {directory}", f"cannot be used: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise UsageError(
+                    f"--checkpoint {directory}",
+                    "is in use by another coordinator that runs",
+                    "stop that one, or use another directory",
+                ) from error
+            # some file systems know no locks
+        check_writable(checkpoint_path(directory))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read(directory: str) -> Saved | None:
@@ -141,14 +184,13 @@ def read(directory: str) -> Saved | None:
         # the archive checks a CRC-32 of every member as it is read
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             head = json.loads(str(archive["head"]))
+            if head["version"] != FORMAT_VERSION:
+                raise ValueError(f"format version {head['version']}, this acccocoa reads {FORMAT_VERSION}")
             arrays = {name: archive[name] for name in archive.files if name != "head"}
         saved = Saved(head["job_id"], head["objective"], head["algorithm"], head["trace_bytes"], head["facts"], arrays)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(str(path), f"cannot be read as a checkpoint ({error})", "start without --resume") from error
-    if head["version"] != FORMAT_VERSION:
-        raise DataError(
-            str(path),
-            f"has format version {head['version']}, this acccocoa reads {FORMAT_VERSION}",
-            "start without --resume",
-        )
+    except _FAULTS as error:
+        raise DataError(str(path), f"cannot be read as a checkpoint ({error})", _WITHOUT) from error
     return saved
+
+
+_WITHOUT = "remove it to go on from the workers' dual variables alone"

@@ -1,5 +1,6 @@
 """The K workers of a job as one: scatter w_t, gather certificates and A_k dz_k, find lost workers again."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from acccocoa import __version__
-from acccocoa.errors import ClusterError, WorkerLost
+from acccocoa.errors import ClusterError, UsageError, WorkerBusy, WorkerLost, WorkerUnreachable
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
 from acccocoa.protocol import PROTOCOL_VERSION
@@ -28,6 +29,9 @@ WATCH_SECONDS = 0.25
 RETRY_SECONDS = 0.5
 """Pause between two attempts to reach a lost worker."""
 
+LOSSES = 20
+"""A worker may be lost so many times before the best gap improves; see Cluster."""
+
 
 class Cluster:
     """All workers of a job. Messages overlap; results come in rank order, whatever order they arrive in.
@@ -36,10 +40,15 @@ class Cluster:
     again, and nobody else notices. Found with an older state or none, StateLost is raised when the others are done, and
     the run goes on by `resync`.
 
+    Patience is a budget: it is renewed when the run's best gap improves (`improved`), not when the worker comes back. A
+    worker that dies in every round would otherwise keep the run busy for ever. Every loss takes at least 1 / LOSSES of
+    it, however soon the worker is back.
+
     Parameters
     ----------
     links : of every worker
     patience : seconds to wait for a lost worker
+    queue : whether to wait for workers that are busy with another job, when it begins
     give_up : looked at while waiting for a lost worker; True ends the wait
     tell : called with a sentence when a worker is lost or found
     """
@@ -49,15 +58,20 @@ class Cluster:
         links: Sequence[WorkerLink],
         *,
         patience: float = 0.0,
+        queue: bool = False,
         give_up: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.links = list(links)
         self.lost_and_found = 0
         self._patience = patience
+        self._spent: dict[WorkerLink, float] = {}
+        self._queue = queue
+        self._deadline = 0.0
         self.give_up = give_up
         self._tell = tell
         self._round = 0
+        self._lineage = ""
         self._pool = ThreadPoolExecutor(len(self.links), thread_name_prefix="worker")
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._watch_silence, name="silence", daemon=True)
@@ -80,7 +94,9 @@ class Cluster:
             raise min(failures, key=lambda error: isinstance(error, StateLost))
         return [future.result() for future in futures]
 
-    def connect(self, timeout: float, gone: Callable[[], ClusterError | None] = lambda: None) -> list[ShardDescription]:
+    def connect(
+        self, timeout: float, job_id: str = "", gone: Callable[[], ClusterError | None] = lambda: None
+    ) -> list[ShardDescription]:
         """Wait until every worker is ready, and learn what each holds.
 
         From here on the workers' ranks follow their shards' content hashes: the numbers of a run then depend on the
@@ -90,14 +106,32 @@ class Cluster:
         ------
         WorkerUnreachable, WorkerRefused
         """
-        deadline = time.monotonic() + timeout
-        self._each(lambda link: link.wait_serving(deadline, gone))
-        shards = self._each(lambda link: link.describe(max(1.0, deadline - time.monotonic())))
+        self._deadline = time.monotonic() + timeout
+        shards = self._each(lambda link: self._describe(link, job_id, gone))
         order = sorted(range(len(shards)), key=lambda rank: shards[rank].content_hash)
         self.links = [self.links[rank] for rank in order]
         for rank, link in enumerate(self.links):
             link.rank = rank
         return [shards[rank] for rank in order]
+
+    def _describe(self, link: WorkerLink, job_id: str, gone: Callable[[], ClusterError | None]) -> ShardDescription:
+        """Wait until the worker is ready, and free for that job if need be."""
+        told = False
+        while True:
+            link.wait_serving(self._deadline, gone)
+            try:
+                shard = link.describe(max(1.0, self._deadline - time.monotonic()))
+            except (WorkerLost, WorkerUnreachable):  # it ended just now
+                if time.monotonic() > self._deadline:
+                    raise
+            else:
+                if not self._queue or shard.job_id in ("", job_id) or time.monotonic() > self._deadline:
+                    return shard
+                if not told:
+                    self._tell(f"waiting for {link}, which is held by job {shard.job_id}")
+                    told = True
+            if self._closed.wait(RETRY_SECONDS):
+                raise WorkerUnreachable(str(link), "is no longer waited for")
 
     def start(
         self,
@@ -108,6 +142,7 @@ class Cluster:
         seed: int,
         *,
         round_number: int = 0,
+        lineage: str = "",
         warm: bool = False,
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync."""
@@ -115,9 +150,12 @@ class Cluster:
         part = problem.subproblem
 
         self._features = job.d
+        self._round = round_number
+        self._lineage = lineage
 
         def start(link: WorkerLink) -> bool:
-            return link.start(
+            return self._begin(
+                link,
                 pb.Start(
                     protocol_version=PROTOCOL_VERSION,
                     software_version=__version__,
@@ -138,13 +176,30 @@ class Cluster:
                     positive_label=job.positive_label,
                     content_hash=shards[link.rank].content_hash,
                     round=round_number,
+                    lineage=lineage,
                     warm=warm,
                     send_labels=job.by_features and link.rank == 0,
                 ),
                 shards[link.rank],
             )
 
-        return all(self._each(start))
+        while True:
+            try:
+                return all(self._each(start))
+            except WorkerBusy:
+                if not self._queue or time.monotonic() > self._deadline:
+                    raise
+            # another coordinator may hold some of them and wait for the others, as this one does: let it have them
+            for link in self.links:
+                link.start_over()
+            if self._closed.wait(RETRY_SECONDS * (1.0 + random.random())):
+                raise WorkerUnreachable("workers", "are no longer waited for")
+
+    def _begin(self, link: WorkerLink, message: pb.Start, shard: ShardDescription) -> bool:
+        try:
+            return link.start(message, shard)
+        except WorkerLost as lost:
+            return self._find_again(link, lost)
 
     @property
     def labels(self) -> Vector:
@@ -159,6 +214,7 @@ class Cluster:
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Send the round to every worker."""
         self._round = request.round
+        self._lineage = request.lineage
         self._each(lambda link: link.push(request, works[link.rank], w))
 
     def certificates(self) -> list[CertificateTerms]:
@@ -183,14 +239,15 @@ class Cluster:
         """Every worker's A_k dz_k, in rank order."""
         return self._gather(lambda link: link.update(self._round))
 
-    def resync(self, round_number: int) -> list[Contribution]:
-        """Every worker's A_k alpha_k, in rank order; z := alpha, and that round comes next."""
+    def resync(self, round_number: int, lineage: str) -> list[Contribution]:
+        """Every worker's A_k alpha_k, in rank order; z := alpha, and that round of that lineage comes next."""
         self._round = round_number
+        self._lineage = lineage
 
         def resync(link: WorkerLink) -> Contribution:
             while True:
                 try:
-                    return link.resync(round_number)
+                    return link.resync(round_number, lineage)
                 except WorkerLost as lost:
                     self._find_again(link, lost)
 
@@ -214,30 +271,44 @@ class Cluster:
         Raises
         ------
         WorkerLost : patience is over, or there is a reason to give up waiting
-        WorkerRefused : it is back but can never go on with this job
         """
-        deadline = time.monotonic() + self._patience
+        began = time.monotonic()
+        left = self._patience - self._spent.get(link, 0.0)
+        if self._patience > 0 and left <= 0:
+            raise WorkerLost(
+                lost.offender,
+                f"{lost.requirement}, so often since the gap last improved that its patience is used up",
+                lost.remedy,
+            )
         if self._patience > 0:
-            self._tell(f"{lost}; waiting up to {self._patience:g} s for it")
-        why: ClusterError = lost
-        while time.monotonic() < deadline and not self.give_up():
-            try:
-                ready = link.reopen(self._round)
-            except ClusterError as error:
-                why = error
-                if self._closed.wait(RETRY_SECONDS):
-                    break
-            else:
-                self.lost_and_found += 1
-                self._tell(f"{link} is back{'' if ready else ' without its state of this round'}")
-                return ready
+            self._tell(f"{lost}; waiting up to {left:.3g} s for it")
+        why: ClusterError | UsageError = lost
+        try:
+            while time.monotonic() < began + left and not self.give_up():
+                try:
+                    ready = link.reopen(self._round, self._lineage, began + left)
+                except (ClusterError, UsageError) as error:  # a file of addresses may be missing for a moment
+                    why = error
+                    if self._closed.wait(RETRY_SECONDS):
+                        break
+                else:
+                    self.lost_and_found += 1
+                    self._tell(f"{link} is back{'' if ready else ' without its state of this round'}")
+                    return ready
+        finally:
+            waited = max(time.monotonic() - began, self._patience / LOSSES)
+            self._spent[link] = self._spent.get(link, 0.0) + waited
         if why is lost:
             raise lost
         raise WorkerLost(
             lost.offender,
-            f"{lost.requirement}, and could not be had back within {self._patience:g} s ({why.requirement})",
+            f"{lost.requirement}, and could not be had back within {left:.3g} s ({why.requirement})",
             lost.remedy,
         ) from why
+
+    def improved(self) -> None:
+        """The run's best gap has improved: patience with every worker is as at the beginning."""
+        self._spent.clear()
 
     @property
     def bytes_pushed(self) -> int:

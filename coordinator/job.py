@@ -1,6 +1,7 @@
 """A training job from its settings to its outcome: cluster, handshake, run, files."""
 
 import json
+import math
 import sys
 import threading
 import time
@@ -27,6 +28,7 @@ from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule, plan_work
 from coordinator.service import CoordinatorServer, CoordinatorService
 from coordinator.settings import Settings
+from coordinator.stragglers import Pace
 from coordinator.training import CertifiedRound, Outcome, Training
 
 EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 130}
@@ -44,17 +46,18 @@ def train(settings: Settings) -> int:
     check_sources(settings.data, settings.cluster)
     if output.model is not None:
         check_model_path(output.model)
-    if recovery.checkpoint is not None:
-        checkpoint.check_directory(recovery.checkpoint)
-    saved = checkpoint.read(recovery.checkpoint) if recovery.resume and recovery.checkpoint is not None else None
     with ExitStack() as stack:
+        saved = None
+        if recovery.checkpoint is not None:
+            stack.enter_context(checkpoint.claimed(recovery.checkpoint))
+            saved = checkpoint.read(recovery.checkpoint) if recovery.resume else None
         interrupted = threading.Event()
         save_when_interrupted = stack.enter_context(interruptible(interrupted))
         job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
         service = CoordinatorService(job_id, settings.objective.loss, interrupted)
         trace, progress, observers = _observers(stack, settings, saved, service)
 
-        cluster, shards = open_cluster(stack, settings, progress)
+        cluster, shards = open_cluster(stack, settings, progress, job_id)
         classifier = loss(settings.objective.loss, settings.objective.loss_parameter).classifier
         job = combine(
             shards,
@@ -74,6 +77,7 @@ def train(settings: Settings) -> int:
             job_id,
             algorithm.seed,
             round_number=saved.round if saved is not None else 0,
+            lineage=saved.lineage if saved is not None else "",
             warm=recovery.resume and not unchanged,
         )
         if isinstance(problem, FeatureProblem):
@@ -96,6 +100,9 @@ def train(settings: Settings) -> int:
                 identity.algorithm,
                 (lambda: trace.bytes) if trace is not None else (lambda: 0),
             )
+
+        pace = Pace([shard.nnz / max(1, shard.n) for shard in shards])
+        observers += [pace, _Patience(cluster)]
 
         def observe(seen: CertifiedRound) -> None:
             for observer in observers:
@@ -126,6 +133,8 @@ def train(settings: Settings) -> int:
         try:
             outcome = training.run(resync=recovery.resume and not ready)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
+            if keep is not None:
+                keep.write(training)
             if training.model is not None and output.model is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
                 _write_model(output.model, job, settings.objective, training.model, {"status": status})
@@ -134,8 +143,21 @@ def train(settings: Settings) -> int:
                 ) from error
             raise
         summary = _summary(settings, job, shards, loop, cluster, outcome, started - began)
-        if output.model is not None:
-            _write_model(output.model, job, settings.objective, outcome.w, summary)
+        stragglers = pace.stragglers(settings.cluster.straggler_factor)
+        summary["stragglers"] = [
+            {"address": cluster.links[straggler.rank].address, "factor": straggler.factor} for straggler in stragglers
+        ]
+        for straggler in stragglers:
+            progress.stage(f"{cluster.links[straggler.rank]} took {straggler.factor:.1f} times as long as the others")
+        try:
+            if output.model is not None:
+                _write_model(output.model, job, settings.objective, outcome.w, summary)
+        except UsageError as error:
+            if keep is not None and keep.write(training):
+                raise UsageError(
+                    error.offender, error.requirement, "the same command with --resume tries that once more"
+                ) from error
+            raise
         if keep is not None:
             keep.write(training)
     summary["seconds"]["total"] = time.monotonic() - began
@@ -208,6 +230,19 @@ class Identity:
                 "ask for the same one, or say --allow-change to begin it from the same dual variables",
             )
         return not changed
+
+
+class _Patience:
+    """Tells the cluster when the best gap has improved."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._best = math.inf
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        if seen.best_gap < self._best:
+            self._best = seen.best_gap
+            self._cluster.improved()
 
 
 _Observer = Callable[[CertifiedRound], None]

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from acccocoa import codec, security
-from acccocoa.errors import ClusterError, WorkerLost, WorkerRefused, WorkerUnreachable
+from acccocoa.errors import ClusterError, WorkerBusy, WorkerLost, WorkerRefused, WorkerUnreachable
 from acccocoa.losses import Vector
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
@@ -156,6 +156,8 @@ class WorkerLink:
         ------
         WorkerLost, WorkerRefused
         """
+        self._start = pb.Start()
+        self._start.CopyFrom(start)
         self._call = worker_pb2_grpc.WorkerStub(self._channel).Solve(iter(self._outbox.get, None))
         self._replies = iter(self._call)
         self._send(pb.SolveRequest(start=start))
@@ -177,23 +179,33 @@ class WorkerLink:
         self.support = support
         self._rows = shard.n
         self.buckets = buckets
-        self._start = start
+        # it has the job now: found again, it must not begin anew
+        self._start.warm = False
         return started.ready
 
-    def reopen(self, round_number: int) -> bool:
+    def reopen(self, round_number: int, lineage: str, deadline: float) -> bool:
         """Find the lost worker's shard again and go on with the job; True when it can begin that round.
+
+        Parameters
+        ----------
+        round_number, lineage : of the state that the round under way starts from
+        deadline : on time.monotonic's clock; not all places where the worker may be are looked at after that
 
         Raises
         ------
-        ClusterError : it cannot be found anywhere yet
+        ClusterError, UsageError : it cannot be found anywhere yet
         """
         assert self._start is not None  # only a worker that had begun can be lost
         start = pb.Start()
         start.CopyFrom(self._start)
         start.round = round_number
-        start.warm = False
-        failure: ClusterError = WorkerLost(str(self), "is nowhere to be found")
-        for address in self.candidates():
+        start.lineage = lineage
+        home = self.address
+        failures: dict[str, ClusterError] = {}
+        # as a rule it comes back where it was
+        for address in sorted(self.candidates(), key=lambda address: address != home):
+            if failures and time.monotonic() > deadline:
+                break
             self.close()
             self._connect(address)
             try:
@@ -202,14 +214,23 @@ class WorkerLink:
                     raise WorkerRefused(str(self), "holds another shard than the lost worker")
                 return self.start(start, shard)
             except ClusterError as error:
-                failure = error
-        raise failure
+                failures[address] = error
+        self.address = home
+        nowhere = WorkerLost(str(self), "is nowhere to be found")
+        raise failures.get(home, next(reversed(failures.values()), nowhere))
+
+    def start_over(self) -> None:
+        """Give up the stream and connect anew, to the same address."""
+        self.close()
+        self._connect(self.address)
 
     def push(self, request: RoundRequest, work: Work, w: Vector) -> None:
         """Send a round with w_t restricted to the worker's support."""
         self._outstanding = _Outstanding(request, work, w)
         message = pb.Round(
             round=request.round,
+            lineage=request.lineage,
+            next_lineage=request.next_lineage,
             theta=request.theta,
             gamma=request.gamma,
             sigma=request.sigma,
@@ -268,9 +289,9 @@ class WorkerLink:
         contribution = Contribution(self.support, a_dz, self._outstanding.work.fraction)
         return WorkerUpdate(contribution, reply.steps, reply.compute_seconds, time.monotonic())
 
-    def resync(self, round_number: int) -> Contribution:
+    def resync(self, round_number: int, lineage: str) -> Contribution:
         """Ask for A_k alpha_k and wait for it; what still arrives of a round given up is thrown away."""
-        self._send(pb.SolveRequest(resync=pb.Resync(round=round_number)))
+        self._send(pb.SolveRequest(resync=pb.Resync(round=round_number, lineage=lineage)))
         while True:
             reply = self._receive(None)
             if reply.WhichOneof("kind") == "resynced" and reply.resynced.round == round_number:
@@ -335,9 +356,10 @@ class WorkerLink:
             return WorkerLost(
                 str(self), f"gave no sign of life for {self._silence:g} s", "is it stopped, or the network cut?"
             )
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return WorkerBusy(str(self), f"refused: {details}")
         if code in (
             grpc.StatusCode.FAILED_PRECONDITION,
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
             grpc.StatusCode.INVALID_ARGUMENT,
             grpc.StatusCode.UNIMPLEMENTED,
         ):

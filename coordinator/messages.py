@@ -14,6 +14,8 @@ class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
     certify, audit, coordinates, solve : answers asked for, in this order
+    lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
+        a state
     mark : keep a copy of the state at the start of the round
     finish : let y_t be the job's final dual point
     repeats_w : w_t is that of the last request and need not travel again
@@ -24,6 +26,8 @@ class RoundRequest:
     gamma: float
     sigma: float
     restart: bool
+    lineage: str = ""
+    next_lineage: str = ""
     certify: bool = False
     audit: bool = False
     coordinates: bool = False

@@ -45,7 +45,7 @@ def _divisible(settings: Settings, examples: Examples) -> tuple[Literal["example
 
 
 def open_cluster(
-    stack: ExitStack, settings: Settings, progress: report.Progress
+    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str
 ) -> tuple[Cluster, list[ShardDescription]]:
     """Connect to the workers, started here if need be; they end with the stack."""
     config = settings.cluster
@@ -57,7 +57,7 @@ def open_cluster(
         return libsvm.read(settings.data, zero_based=settings.reading.zero_based, dtype=dtype, threads=cores)
 
     def connect(links: list[WorkerLink]) -> Cluster:
-        cluster = Cluster(links, patience=config.worker_patience, tell=progress.stage)
+        cluster = Cluster(links, patience=config.worker_patience, queue=config.wait, tell=progress.stage)
         stack.callback(cluster.close)
         return cluster
 
@@ -83,7 +83,7 @@ def open_cluster(
                 for rank, address in enumerate(targets)
             ]
         )
-        shards = cluster.connect(config.connect_timeout)
+        shards = cluster.connect(config.connect_timeout, job_id)
         if hashes is not None:
             deal.check(shards, hashes)
         return cluster, shards
@@ -103,5 +103,5 @@ def open_cluster(
         ]
     )
     return cluster, cluster.connect(
-        config.connect_timeout, lambda: next((error for worker in local if (error := worker.gone())), None)
+        config.connect_timeout, job_id, lambda: next((error for worker in local if (error := worker.gone())), None)
     )

@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
@@ -59,8 +60,8 @@ class Workers(Protocol):
     def updates(self) -> list[WorkerUpdate]:
         """A_k dz_k of the round."""
 
-    def resync(self, round_number: int) -> list[Contribution]:
-        """A_k alpha_k; z := alpha, and that round comes next."""
+    def resync(self, round_number: int, lineage: str) -> list[Contribution]:
+        """A_k alpha_k; z := alpha, and that round of that lineage comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Progress:
     steps : coordinates visited;  audited_at : passes at the last audit
     drift, drift_now : largest drift an audit found, and that of the last audit
     seconds_before : seconds of solving before a resume
+    lineage : of the state at the start of the round that comes next; see the proto
+    ended : primal and dual of the pair that the run ended with, until it goes on
     """
 
     steps: int = 0
@@ -136,6 +139,8 @@ class Progress:
     drift_now: float = 0.0
     audited_at: float = 0.0
     seconds_before: float = 0.0
+    lineage: str = ""
+    ended: tuple[float, float] | None = None
 
 
 class Training:
@@ -182,6 +187,8 @@ class Training:
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
         self._alpha: Vector | None = None
+        self._way = _new_lineage()
+        self._before: tuple[dict[str, Any], dict[str, Vector]] | None = None
 
     @property
     def model(self) -> Vector | None:
@@ -211,6 +218,10 @@ class Training:
         NumericalError : the numbers are inconsistent
         """
         self._began = self._clock()
+        if self.progress.ended is not None and self.model is not None:
+            ended = Certified(*self.progress.ended)
+            if self._satisfies(ended):
+                return self._outcome("converged", ended, self.loop.round - 1)
         while True:
             try:
                 if resync:
@@ -223,16 +234,21 @@ class Training:
             except ClusterError:
                 limit = self.limit()
                 if limit in ("interrupted", "max_seconds") and self.model is not None:
-                    return self._outcome(limit, self.best.certified)
+                    return self._outcome(limit, self.best.certified, self.loop.round)
+                if limit == "interrupted":
+                    raise KeyboardInterrupt from None  # there is nothing to write
                 raise
             if outcome is not None:
                 return outcome
 
     def state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
-        """The run's state at the start of a round: numbers and arrays, for `restore`."""
+        """The run's state at the start of the round under way, or else of the next one: numbers and arrays."""
+        return self._before or self._state()
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
         progress = asdict(replace(self.progress, seconds_before=self.seconds))
         loop_facts, loop_arrays = self.loop.state()
-        best_w = {} if self.best.w is None else {"best_w": self.best.w}
+        models = {"best_w": self.best.w, "alpha": self._alpha}
         return (
             {
                 "progress": progress,
@@ -240,14 +256,17 @@ class Training:
                 "schedule": self.schedule.state(),
                 **loop_facts,
             },
-            {**loop_arrays, **best_w},
+            {**loop_arrays, **{name: model for name, model in models.items() if model is not None}},
         )
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Vector]) -> None:
         """Be where `state` was called."""
         self.progress = Progress(**facts["progress"])
+        if self.progress.ended is not None:
+            self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
         self.best.w = arrays.get("best_w")
+        self._alpha = arrays.get("alpha")
         self.schedule.restore(facts["schedule"])
         self.loop.restore(facts, arrays)
         self._restarts_seen = self.loop.restarts
@@ -267,9 +286,14 @@ class Training:
         loop = self.loop
         limit = self.limit()
         certify = limit is not None or self.schedule.due(self.passes)
+        self._before = None
+        self.progress.ended = None
         mark = self._keep(self)
+        self._before = self._state()
         w = loop.begin_round(self._smallest_fraction)
-        request = RoundRequest(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting)
+        request = RoundRequest(
+            loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way
+        )
         if certify:
             self._workers.push(replace(request, certify=True, mark=mark), self._works, w)
             certified = self._certify(w)
@@ -280,6 +304,7 @@ class Training:
         self._absorb()
         if certify:
             loop.observe_gap(self.best.gap)
+        self._before = None
         return None
 
     def _satisfies(self, pair: Certified) -> bool:
@@ -307,22 +332,32 @@ class Training:
         None when the run has to go on: the audit found drift beyond rounding.
         """
         loop, problem = self.loop, self.loop.problem
-        asked = replace(request, audit=True, finish=True, coordinates=problem.alpha_is_model, repeats_w=True)
+        round_number = loop.round
+        if problem.alpha_is_model:
+            self._workers.push(replace(request, coordinates=True, repeats_w=True), self._works, w)
+            self._alpha = self._workers.coordinates()
+        asked = replace(request, audit=True, finish=True, next_lineage=_new_lineage(), repeats_w=True)
         self._workers.push(asked, self._works, w)
         v = self._audited()
-        if problem.alpha_is_model:
-            self._alpha = self._workers.coordinates()
-        loop.stand_at(v)
+        self._stand_at(v, asked.next_lineage)
         now = problem.certified(problem.objective_a(v, self._conjugate_sum), self._objective_b)
         self.best.offer(now, w, loop.round)
         pair = problem.at_hand(self.best.certified, now)
         if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(pair):
-            return self._outcome("converged", pair)
+            self.progress.ended = (pair.primal, pair.dual)
+            return self._outcome("converged", pair, round_number)
         if limit is not None:
-            return self._outcome(limit, pair)
-        # the workers have dropped their momentum already
-        self._resync()
+            return self._outcome(limit, pair, round_number)
+        # both sides stand at y_t without momentum: that is as good as a resync
+        self.progress.resyncs += 1
         return None
+
+    def _stand_at(self, v: Vector, lineage: str) -> None:
+        """The next round starts from alpha = z with A alpha = v, on a way of its own."""
+        self.loop.round += 1
+        self.loop.stand_at(v)
+        self.progress.lineage = self._way = lineage
+        self._before = None
 
     def _audit_when_due(self, request: RoundRequest, w: Vector, repeats_w: bool) -> None:
         """Now and then compare v_y with A y; heal drift beyond rounding by a resync."""
@@ -357,9 +392,9 @@ class Training:
 
     def _resync(self) -> None:
         """Go on from the dual variables the workers hold (algorithm section 5); counted as a round."""
-        loop = self.loop
-        loop.round += 1
-        loop.stand_at(loop.sum_up(self._workers.resync(loop.round)))
+        self._before = None
+        lineage = _new_lineage()
+        self._stand_at(self.loop.sum_up(self._workers.resync(self.loop.round + 1, lineage)), lineage)
         self.progress.resyncs += 1
 
     def _absorb(self) -> None:
@@ -373,6 +408,7 @@ class Training:
                     "check the data for huge values, or leave --sigma at its safe default",
                 )
         self.loop.end_round([update.contribution for update in updates])
+        self.progress.lineage = self._way
         last = max(update.arrived for update in updates)
         self._figures = [
             WorkerFigures(
@@ -404,16 +440,20 @@ class Training:
         self._restarts_seen = loop.restarts
         self._figures = [WorkerFigures() for _ in self._works]
 
-    def _outcome(self, status: Status, certified: Certified) -> Outcome:
+    def _outcome(self, status: Status, certified: Certified, rounds: int) -> Outcome:
         assert self.model is not None  # a certificate precedes every end
         return Outcome(
             status=status,
             certified=certified,
             w=self.model,
-            rounds=self.loop.round,
+            rounds=rounds,
             data_passes=self.passes,
             restarts=self.loop.restarts,
             resyncs=self.progress.resyncs,
             drift=self.progress.drift,
             solve_seconds=self.seconds,
         )
+
+
+def _new_lineage() -> str:
+    return uuid.uuid4().hex[:12]

@@ -1,6 +1,12 @@
 """A worker's dual variables on disk (--state DIR): written whole or not at all, found again by the shard's hash.
 
-Two files take turns, so that a damaged newest one leaves the one before.
+Two files take turns, so that a damaged newest one leaves the one before. A file is an .npz archive:
+
+    facts        JSON: content_hash, job_id, round, lineage, cursors, number (the larger, the newer), and of a pending
+                 round gamma_theta, fraction, cursors, lineage
+    alpha, z     float64, shape (n,), in the order of the shard
+    rows         where each row stood in the source that the shard was cut from
+    z_next       float64, shape (n,), of a pending round
 """
 
 import io
@@ -10,14 +16,19 @@ import os
 import threading
 import time
 import zipfile
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from acccocoa.atomic import atomic_write
+from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.errors import AcccocoaError, UsageError
-from worker.state import DualState, Snapshot
+from acccocoa.losses import Vector
+from worker.state import DualState, Pending, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +38,41 @@ SHARE = 0.02
 SHORTEST_SECONDS = 1.0
 """Time between two checkpoints, at least."""
 
+_FAULTS = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy, zipfile and json raise on damaged files."""
+
 
 class StateDirectory:
     """Checkpoints of the dual variables of one shard.
+
+    Parameters
+    ----------
+    directory : --state, made if need be
+    content_hash : of the shard
+    rows : int64, shape (n,); where its rows stood in the source
 
     Raises
     ------
     UsageError : the directory cannot be made or written
     """
 
-    def __init__(self, directory: str | os.PathLike[str], content_hash: str) -> None:
+    def __init__(self, directory: str | os.PathLike[str], content_hash: str, rows: NDArray[np.int64]) -> None:
         self._hash = content_hash
+        self._rows = rows.astype(np.uint32) if int(rows.max(initial=0)) < 1 << 32 else rows
         self._paths = [Path(directory) / f"{content_hash[:16]}.{slot}.duals" for slot in (0, 1)]
         self._slot = 0
+        self._number = 0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._lock = threading.Lock()
@@ -48,43 +81,69 @@ class StateDirectory:
             Path(directory).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--state {directory}", f"cannot be made: {error.strerror or error}") from error
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise UsageError(f"--state {directory}", "cannot be written")
+        try:
+            for path in self._paths:
+                check_writable(path)
+        except UsageError as error:
+            raise UsageError(f"--state {directory}", error.requirement, error.remedy) from error
 
-    def newest(self, n: int, blocks: int) -> tuple[str, Snapshot] | None:
+    def newest(self, blocks: int) -> tuple[str, Snapshot] | None:
         """Job and state of the newest valid checkpoint of this shard; damaged ones are reported and ignored.
 
-        n, blocks : what the shard has now; a checkpoint of another number of examples is not of this shard
+        blocks : what the shard has now
         """
-        found: list[tuple[float, int, str, Snapshot]] = []
+        found: list[tuple[int, int, str, Snapshot]] = []
         for slot, path in enumerate(self._paths):
             if not path.exists():
                 continue
             try:
-                written, job_id, snapshot = self._read(path, n, blocks)
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+                number, job_id, snapshot = self._read(path, blocks)
+            except _FAULTS as error:
                 log.warning("checkpoint %s is damaged (%s) and ignored", path, error)
             else:
-                found.append((written, slot, job_id, snapshot))
+                found.append((number, slot, job_id, snapshot))
         if not found:
             return None
-        _, slot, job_id, snapshot = max(found, key=lambda entry: entry[0])
+        self._number, slot, job_id, snapshot = max(found, key=lambda entry: entry[0])
         self._slot = 1 - slot
         log.info("dual variables of job %s, round %d, taken from %s", job_id, snapshot.round, self._paths[slot])
         return job_id, snapshot
 
-    def _read(self, path: Path, n: int, blocks: int) -> tuple[float, str, Snapshot]:
+    def _read(self, path: Path, blocks: int) -> tuple[int, str, Snapshot]:
         # the archive checks a CRC-32 of every member as it is read
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             facts = json.loads(str(archive["facts"]))
-            alpha, z = archive["alpha"], archive["z"]
-        if facts["content_hash"] != self._hash or alpha.shape != (n,) or z.shape != (n,):
-            raise ValueError("it belongs to another shard")
-        if not (np.isfinite(alpha).all() and np.isfinite(z).all()):
-            raise ValueError("it holds values that are not finite")
-        cursors = tuple(int(cursor) for cursor in facts["cursors"])
-        snapshot = Snapshot(int(facts["round"]), alpha, z, cursors if len(cursors) == blocks else (0,) * blocks)
-        return float(facts["written"]), str(facts["job_id"]), snapshot
+            if facts["content_hash"] != self._hash:
+                raise ValueError("it belongs to another shard")
+            alpha, z = self._vector(archive, "alpha"), self._vector(archive, "z")
+            pending = facts.get("pending")
+            if pending is not None:
+                z_next = self._vector(archive, "z_next")
+        cursors = _cursors(facts, blocks)
+        snapshot = Snapshot(
+            int(facts["round"]),
+            alpha,
+            z,
+            cursors,
+            None if facts["lineage"] is None else str(facts["lineage"]),
+            None
+            if pending is None
+            else Pending(
+                z_next,
+                float(pending["gamma_theta"]),
+                float(pending["fraction"]),
+                list(_cursors(pending, blocks)),
+                None if pending["lineage"] is None else str(pending["lineage"]),
+                bool(pending["final"]),
+            ),
+        )
+        return int(facts["number"]), str(facts["job_id"]), snapshot
+
+    def _vector(self, archive: Any, name: str) -> Vector:
+        vector = archive[name]
+        if vector.shape != self._rows.shape or vector.dtype != np.float64 or not np.isfinite(vector).all():
+            raise ValueError(f"its {name} is not that of this shard")
+        return np.asarray(vector)
 
     def offer(self, job_id: str, state: DualState) -> None:
         """A round begins: write its start down when it is time, in the background."""
@@ -98,27 +157,50 @@ class StateDirectory:
         ended = time.monotonic()
         self._next_at = ended + max(SHORTEST_SECONDS, (ended - began) / SHARE)
 
+    def write_last(self, job_id: str, snapshot: Snapshot) -> None:
+        """Write a checkpoint that no earlier state may follow."""
+        if self._writing is not None:
+            wait_for([self._writing])
+        self.write(job_id, snapshot)
+
     def write(self, job_id: str, snapshot: Snapshot) -> None:
         """Write a checkpoint now. A full disk is reported; the job goes on without."""
         with self._lock:
             path = self._paths[self._slot]
-            facts = json.dumps(
-                {
-                    "content_hash": self._hash,
-                    "job_id": job_id,
-                    "round": snapshot.round,
-                    "cursors": snapshot.cursors,
-                    "written": time.time(),
+            pending = snapshot.pending
+            facts = {
+                "content_hash": self._hash,
+                "job_id": job_id,
+                "round": snapshot.round,
+                "lineage": snapshot.lineage,
+                "cursors": snapshot.cursors,
+                "number": self._number + 1,
+            }
+            arrays = {"alpha": snapshot.alpha, "z": snapshot.z, "rows": self._rows}
+            if pending is not None:
+                arrays["z_next"] = pending.z_next
+                facts["pending"] = {
+                    "gamma_theta": pending.gamma_theta,
+                    "fraction": pending.fraction,
+                    "cursors": pending.cursors,
+                    "lineage": pending.lineage,
+                    "final": pending.final,
                 }
-            )
             try:
                 with atomic_write(path) as out:
-                    np.savez(out, facts=np.array(facts), alpha=snapshot.alpha, z=snapshot.z)
+                    np.savez(out, facts=np.array(json.dumps(facts)), **arrays)  # type: ignore[arg-type]  # the names are arrays'
             except AcccocoaError as error:
                 log.warning("no checkpoint: %s", error)
             else:
+                self._number += 1
                 self._slot = 1 - self._slot
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written."""
         self._writer.shutdown()
+
+
+def _cursors(facts: dict[str, Any], blocks: int) -> tuple[int, ...]:
+    """Where the order of visits stood; at its beginning when the shard had another number of blocks."""
+    cursors = tuple(int(cursor) for cursor in facts["cursors"])
+    return cursors if len(cursors) == blocks else (0,) * blocks

@@ -11,12 +11,15 @@ from acccocoa import security
 from acccocoa.v1 import worker_pb2_grpc
 from worker import claim, source
 from worker.checkpoint import StateDirectory
-from worker.service import WorkerService
+from worker.service import STREAMS, WorkerService
 
 log = logging.getLogger(__name__)
 
-HANDLERS = 16
-"""Calls answered at the same time: one job, and Describe and health probes beside it."""
+HANDLERS = 2 * STREAMS
+"""Calls answered at the same time: streams, and Describe and health probes beside them."""
+
+CALLS = 256
+"""Calls open at the same time; the rest is turned away."""
 
 GRACE_SECONDS = 5.0
 """How long calls under way may take to end when the worker stops."""
@@ -46,7 +49,7 @@ def run(
     DataError : the shard cannot be read
     """
     handlers = ThreadPoolExecutor(HANDLERS, thread_name_prefix="grpc")
-    grpc_server = grpc.server(handlers, options=security.SERVER_OPTIONS)
+    grpc_server = grpc.server(handlers, options=security.SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS)
     service = WorkerService()
     worker_pb2_grpc.add_WorkerServicer_to_server(service, grpc_server)
     health_service = health.HealthServicer()
@@ -61,7 +64,8 @@ def run(
             return
         shard, by = taken
         holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by)
-        states = StateDirectory(state, holdings.shard.content_hash) if state is not None else None
+        held = holdings.shard
+        states = StateDirectory(state, held.content_hash, held.rows) if state is not None else None
         service.ready(holdings, states)
         serving.set()
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -69,5 +73,6 @@ def run(
         stop.wait()
     finally:
         health_service.enter_graceful_shutdown()
+        service.let_go()
         grpc_server.stop(GRACE_SECONDS).wait()
         service.close()

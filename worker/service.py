@@ -33,8 +33,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+STREAMS = 8
+"""Solve streams open at the same time: one works, the others are about to take over or to be refused."""
+
+START_SECONDS = 10.0
+"""How long a stream may take to say what it wants."""
+
 TAKE_OVER_SECONDS = 15.0
 """How long a stream waits for an earlier one of the same job to let go; that one finishes what it computes."""
+
+LOOK_SECONDS = 0.2
+"""How often a stream that waits looks whether its own coordinator is still there."""
 
 
 class _Refused(Exception):
@@ -83,6 +92,17 @@ class _Lease:
         holder = self._holder
         return holder[0] if holder else ""
 
+    def let_go(self) -> None:
+        """End the stream that holds the shard."""
+        with self._lock:
+            if self._holder is not None:
+                self._holder[1].cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+
+    def wait_free(self) -> None:
+        """Wait until no stream works on the shard."""
+        with self._free:
+            self._free.wait_for(lambda: self._holder is None, TAKE_OVER_SECONDS)
+
     @contextmanager
     def held(self, job_id: str, context: grpc.ServicerContext) -> Iterator[None]:
         """Keep the shard for this stream.
@@ -91,20 +111,24 @@ class _Lease:
         ------
         _Refused : another job holds it, or the earlier stream of this job does not let go in time
         """
+        deadline = time.monotonic() + TAKE_OVER_SECONDS
         with self._free:
-            if self._holder is not None:
+            while self._holder is not None:
                 holder, other = self._holder
                 if holder != job_id:
                     raise _Refused(
                         grpc.StatusCode.RESOURCE_EXHAUSTED,
                         f"the worker is held by job {holder}; wait for it, or stop it",
                     )
-                # the coordinator has given that stream up, whether or not the network has told this side
-                other.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
-                if not self._free.wait_for(lambda: self._holder is None, TAKE_OVER_SECONDS):
+                if not context.is_active():
+                    raise _Refused(grpc.StatusCode.ABORTED, "the coordinator has gone")
+                if time.monotonic() > deadline:
                     raise _Refused(
                         grpc.StatusCode.RESOURCE_EXHAUSTED, f"an earlier stream of job {job_id} is still busy"
                     )
+                # the coordinator has given that stream up, whether or not the network has told this side
+                other.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+                self._free.wait(LOOK_SECONDS)
             self._holder = (job_id, context)
         try:
             yield
@@ -124,6 +148,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._holdings: Holdings | None = None
         self._states: StateDirectory | None = None
         self._lease = _Lease()
+        self._streams = threading.BoundedSemaphore(STREAMS)
         self._held: _HeldJob | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
@@ -134,19 +159,28 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._blocks_pool = ThreadPoolExecutor(len(shard.blocks), thread_name_prefix="block")
         self._states = states
         if states is not None:
-            found = states.newest(shard.n, len(shard.blocks))
+            found = states.newest(len(shard.blocks))
             if found is not None:
-                self._held = _HeldJob(found[0], DualState.of(found[1]))
+                job_id, snapshot = found
+                self._held = _HeldJob(job_id, DualState.of(snapshot))
         self._holdings = holdings
+
+    def let_go(self) -> None:
+        """End the job's stream, after a computation under way; the coordinator looks for the worker from then on."""
+        self._lease.let_go()
 
     def close(self) -> None:
         """Let the threads go, after a computation under way; write the dual variables down."""
+        self._lease.wait_free()
         self._compute.shutdown(cancel_futures=True)
         if self._blocks_pool is not None:
             self._blocks_pool.shutdown()
         if self._states is not None:
             if self._held is not None:
-                self._states.write(self._held.job_id, self._held.state.snapshot())
+                state = self._held.state
+                state.settle()
+                # with the pending round: whether the coordinator has had the answer to it is not known
+                self._states.write_last(self._held.job_id, state.snapshot(with_pending=True))
             self._states.close()
 
     def _require_holdings(self) -> Holdings:
@@ -187,10 +221,17 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
         """One job; see the proto."""
+        if not self._streams.acquire(blocking=False):
+            _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open already")
         try:
             holdings = self._require_holdings()
             inbox = _Inbox(request_iterator)
-            start = inbox.start()
+            impatience = threading.Timer(START_SECONDS, context.cancel)
+            impatience.start()
+            try:
+                start = inbox.start()
+            finally:
+                impatience.cancel()
             _check_fits(start, holdings.shard)
             with self._lease.held(start.job_id, context):
                 log.info("job %s: stream from %s begins", start.job_id, context.peer())
@@ -205,19 +246,21 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             _abort(context, grpc.StatusCode.DATA_LOSS, str(error))
         except AcccocoaError as error:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            self._streams.release()
 
     def _state_for(self, start: pb.Start, solver: LocalSolver) -> DualState:
         """The dual variables to go on from: those held, if they are of this job or a warm start is asked for."""
         held = self._held
-        if held is not None and held.job_id == start.job_id and not start.warm:
-            return held.state
-        if held is not None and (start.warm or held.job_id == start.job_id):
-            state = held.state
-            state.resync(0)
-            into_domain(solver.loss, solver.y, solver.s, state.alpha)
-            state.restart()
-        else:
+        if held is None or not (start.warm or held.job_id == start.job_id):
             state = DualState.zeros(solver.shard.n, len(solver.shard.blocks))
+        elif not start.warm and held.state.can_begin(start.round, start.lineage):
+            return held.state
+        else:
+            state = held.state
+            # they may be of another objective: the job may have changed it after they were written down
+            into_domain(solver.loss, solver.y, solver.s, state.alpha)
+            state.resync(0, None)
         self._held = _HeldJob(start.job_id, state)
         return state
 
@@ -231,7 +274,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         )
         state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)
-        ready = not start.warm and state.can_begin(start.round)
+        ready = not start.warm and state.can_begin(start.round, start.lineage)
         started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
         labels, more = codec.encode(shard.labels if start.send_labels else np.empty(0))
         if start.send_labels:
@@ -242,7 +285,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         for request, w in inbox.requests(len(shard.support)):
             if request.WhichOneof("kind") == "resync":
                 t = request.resync.round
-                state.resync(t)
+                state.resync(t, request.resync.lineage)
                 a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
                 header, pieces = codec.encode(a_alpha)
                 yield pb.SolveReply(resynced=pb.Resynced(round=t, a_alpha=header))
@@ -280,7 +323,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"round {t}: theta {plan.theta}, gamma {plan.gamma}, sigma {plan.sigma} are out of their bounds",
             )
-        if not state.begin(t):
+        if not state.begin(t, request.lineage):
             raise _Refused(
                 grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
             )
@@ -294,7 +337,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             certificate = yield from self._computed(t, context, functools.partial(_certify, solver, state, plan, w))
             yield pb.SolveReply(certificate=certificate)
         if request.finish:
-            self._finish(state, job_id, plan)
+            final = state.finish(plan.gamma_theta, request.next_lineage)
+            if self._states is not None:
+                yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, final))
         if request.audit:
             a_y = yield from self._computed(t, context, functools.partial(solver.columns, state, plan.gamma_theta))
             header, pieces = codec.encode(a_y)
@@ -309,18 +354,13 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         if request.solve:
             began = time.perf_counter()
-            a_dz, steps = yield from self._computed(t, context, functools.partial(solver.solve, state, plan, w))
+            a_dz, steps = yield from self._computed(
+                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage)
+            )
             seconds = time.perf_counter() - began
             header, pieces = codec.encode(a_dz)
             yield pb.SolveReply(update=pb.Update(round=t, steps=steps, compute_seconds=seconds, a_dz=header))
             yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-
-    def _finish(self, state: DualState, job_id: str, plan: RoundPlan) -> None:
-        """y_t is where the job ends: the dual point that the coordinator reports."""
-        state.alpha += plan.gamma_theta * (state.z - state.alpha)
-        state.resync(plan.round)
-        if self._states is not None:
-            self._states.write(job_id, state.snapshot())
 
     def _computed(
         self, round_number: int, context: grpc.ServicerContext, work: Callable[[], T]
@@ -353,6 +393,13 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
         )
+
+
+def _solve(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, next_lineage: str) -> tuple[Vector, int]:
+    answer = solver.solve(state, plan, w)
+    assert state.pending is not None  # the solver leaves it so
+    state.pending.lineage = next_lineage
+    return answer
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:

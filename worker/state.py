@@ -6,6 +6,10 @@ over. Asked for round t again, the worker drops the pending result and computes 
 
 A mark is a copy of the state at the start of a round that the coordinator has written down: should the coordinator die
 and come back, both return to it and go on with the same bits.
+
+A round number alone does not say which state is meant: a coordinator that has come back may have gone another way from
+an earlier round on. Every way has a lineage, a name that the coordinator gives it when it starts, and a new one at
+every resync; only round and lineage together name a state.
 """
 
 from dataclasses import dataclass
@@ -24,16 +28,23 @@ class Snapshot:
     alpha: Vector
     z: Vector
     cursors: tuple[int, ...]
+    lineage: str | None = ""
+    pending: "Pending | None" = None
 
 
 @dataclass(slots=True)
 class Pending:
-    """What round t computed: z_{t+1}, and what it takes to turn alpha_t into alpha_{t+1}."""
+    """What round t computed: z_{t+1}, and what it takes to turn alpha_t into alpha_{t+1}.
+
+    lineage : of the state to come; None: as before;  final : alpha_{t+1} = z_{t+1}, the job ends there
+    """
 
     z_next: Vector
     gamma_theta: float
     fraction: float
     cursors: list[int]
+    lineage: str | None = None
+    final: bool = False
 
 
 @dataclass(slots=True)
@@ -42,7 +53,7 @@ class DualState:
 
     Attributes
     ----------
-    round : t, the round that (alpha, z) is the start of
+    round, lineage : of the round that (alpha, z) is the start of; lineage None: of no round that can be asked for
     cursors : by block, buckets visited since the job began
     """
 
@@ -52,6 +63,7 @@ class DualState:
     cursors: list[int]
     pending: Pending | None = None
     mark: Snapshot | None = None
+    lineage: str | None = ""
 
     @classmethod
     def zeros(cls, n: int, blocks: int) -> "DualState":
@@ -61,47 +73,98 @@ class DualState:
     @classmethod
     def of(cls, snapshot: Snapshot) -> "DualState":
         """The state a snapshot was taken of."""
-        return cls(snapshot.alpha.copy(), snapshot.z.copy(), snapshot.round, list(snapshot.cursors))
-
-    def can_begin(self, t: int) -> bool:
-        """This state is at the start of round t, just before it, or has a mark there."""
-        return (
-            t == self.round
-            or (t == self.round + 1 and self.pending is not None)
-            or (self.mark is not None and t == self.mark.round)
+        return cls(
+            snapshot.alpha.copy(),
+            snapshot.z.copy(),
+            snapshot.round,
+            list(snapshot.cursors),
+            snapshot.pending,
+            lineage=snapshot.lineage,
         )
 
-    def begin(self, t: int) -> bool:
-        """Stand at the start of round t; False (and nothing changes) when `can_begin` says so."""
-        if not self.can_begin(t):
+    def _is_at(self, t: int, lineage: str) -> bool:
+        return t == self.round and lineage == self.lineage
+
+    def _is_before(self, t: int, lineage: str) -> bool:
+        pending = self.pending
+        if pending is None or t != self.round + 1:
             return False
-        if t == self.round + 1 and self.pending is not None:
-            pending = self.pending
-            kernels.advance(self.alpha, self.z, pending.z_next, pending.gamma_theta, pending.fraction)
-            self.cursors = pending.cursors
-            self.round = t
-        elif t != self.round and self.mark is not None:
+        return lineage == (self.lineage if pending.lineage is None else pending.lineage)
+
+    def can_begin(self, t: int, lineage: str = "") -> bool:
+        """This state is at the start of round t of that lineage, just before it, or has a mark there."""
+        return (
+            self._is_at(t, lineage)
+            or self._is_before(t, lineage)
+            or (self.mark is not None and t == self.mark.round and lineage == self.mark.lineage)
+        )
+
+    def begin(self, t: int, lineage: str = "") -> bool:
+        """Stand at the start of round t of that lineage; False (and nothing changes) when `can_begin` says so."""
+        if not self.can_begin(t, lineage):
+            return False
+        if self._is_before(t, lineage):
+            assert self.pending is not None
+            self._advance(self.pending)
+        elif not self._is_at(t, lineage):
+            assert self.mark is not None
             self.alpha[:] = self.mark.alpha
             self.z[:] = self.mark.z
             self.cursors = list(self.mark.cursors)
-            self.round = t
+        self.round = t
+        self.lineage = lineage
         self.pending = None
         return True
+
+    def _advance(self, pending: Pending) -> None:
+        if pending.final:
+            self.alpha[:] = pending.z_next
+            self.z[:] = pending.z_next
+        else:
+            kernels.advance(self.alpha, self.z, pending.z_next, pending.gamma_theta, pending.fraction)
+        self.cursors = pending.cursors
+
+    def finish(self, gamma_theta: float, lineage: str) -> Snapshot:
+        """Let y_t be where the job ends: the state of the next round, of a new lineage, is alpha = z = y_t.
+
+        Returns
+        -------
+        that state
+        """
+        y = self.alpha + gamma_theta * (self.z - self.alpha)
+        self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), lineage, final=True)
+        return Snapshot(self.round + 1, y, y, tuple(self.cursors), lineage)
+
+    def settle(self) -> None:
+        """Take over what ends the job, if that is pending: no more rounds come."""
+        pending = self.pending
+        if pending is not None and pending.final and pending.lineage is not None:
+            self.begin(self.round + 1, pending.lineage)
 
     def restart(self) -> None:
         """z := alpha: drop the momentum (algorithm section 5)."""
         self.z[:] = self.alpha
 
-    def resync(self, t: int) -> None:
-        """Drop the pending round and the momentum; round t comes next (algorithm section 5)."""
+    def resync(self, t: int, lineage: str | None = "") -> None:
+        """Drop the pending round and the momentum; round t of that lineage comes next (algorithm section 5)."""
         self.pending = None
-        self.mark = None
         self.restart()
         self.round = t
+        self.lineage = lineage
 
-    def snapshot(self) -> Snapshot:
-        """A copy of the state at the start of its round."""
-        return Snapshot(self.round, self.alpha.copy(), self.z.copy(), tuple(self.cursors))
+    def snapshot(self, *, with_pending: bool = False) -> Snapshot:
+        """A copy of the state at the start of its round.
+
+        with_pending : the pending round, too; not to be advanced any more
+        """
+        return Snapshot(
+            self.round,
+            self.alpha.copy(),
+            self.z.copy(),
+            tuple(self.cursors),
+            self.lineage,
+            self.pending if with_pending else None,
+        )
 
 
 def into_domain(loss: Loss, y: Vector, s: Vector, alpha: Vector) -> None:

@@ -295,6 +295,7 @@ class Start(_message.Message):
     POSITIVE_LABEL_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     SEND_LABELS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -311,6 +312,8 @@ class Start(_message.Message):
     """of the shard this job means; the worker refuses when it holds another"""
     round: _builtins.int
     """the round the coordinator will ask for next; 0 for a new job"""
+    lineage: _builtins.str
+    """of the state at the start of that round; see Round"""
     warm: _builtins.bool
     """begin from the dual variables the worker holds, whatever job they are from"""
     send_labels: _builtins.bool
@@ -330,12 +333,13 @@ class Start(_message.Message):
         positive_label: _builtins.float = ...,
         content_hash: _builtins.str = ...,
         round: _builtins.int = ...,
+        lineage: _builtins.str = ...,
         warm: _builtins.bool = ...,
         send_labels: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "job_id", b"job_id", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "job_id", b"job_id", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -385,13 +389,17 @@ Global___Started: _TypeAlias = Started  # noqa: Y015
 
 @_typing.final
 class Round(_message.Message):
-    """Round t, or a part of it: asked for the same round again, the worker begins it again from the same state.
+    """Round t, or a part of it: asked for the same round again, the worker begins it again from the same state. A coordinator
+    that has come back may go another way from an earlier round on; every way has a lineage, and only a round's number
+    and lineage together name a state.
     Followed by w_t = grad f(A y_t) on the worker's support (float64), unless w is absent: then w_t is the last one sent.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    NEXT_LINEAGE_FIELD_NUMBER: _builtins.int
     THETA_FIELD_NUMBER: _builtins.int
     GAMMA_FIELD_NUMBER: _builtins.int
     SIGMA_FIELD_NUMBER: _builtins.int
@@ -406,6 +414,10 @@ class Round(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     W_FIELD_NUMBER: _builtins.int
     round: _builtins.int
+    lineage: _builtins.str
+    """of the state that this round starts from"""
+    next_lineage: _builtins.str
+    """of the state that it leads to"""
     theta: _builtins.float
     gamma: _builtins.float
     sigma: _builtins.float
@@ -425,17 +437,21 @@ class Round(_message.Message):
     coordinates: _builtins.bool
     """answer Coordinates after the Audit"""
     finish: _builtins.bool
-    """the last of the job: alpha := z := y_t, and written down where there is a state directory"""
+    """the last of the job: round t + 1 starts from alpha = z = y_t, written down where there"""
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
-    def w(self) -> _array_pb2.Array: ...
+    def w(self) -> _array_pb2.Array:
+        """is a state directory"""
+
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
+        lineage: _builtins.str = ...,
+        next_lineage: _builtins.str = ...,
         theta: _builtins.float = ...,
         gamma: _builtins.float = ...,
         sigma: _builtins.float = ...,
@@ -452,7 +468,7 @@ class Round(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "mark", b"mark", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -593,15 +609,18 @@ class Resync(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     round: _builtins.int
+    lineage: _builtins.str
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
+        lineage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,12 +77,11 @@ class InProcessWorkers:
         """Bring every worker's state to the start of the round."""
         self._request, self._works, self._w = request, works, w
         for rank, state in enumerate(self.states):
-            assert state.begin(request.round)
+            assert state.begin(request.round, request.lineage)
             if request.restart:
                 state.restart()
             if request.finish:
-                state.alpha += self._plan(rank).gamma_theta * (state.z - state.alpha)
-                state.resync(request.round)
+                state.finish(self._plan(rank).gamma_theta, request.next_lineage)
 
     def certificates(self) -> list[CertificateTerms]:
         """See coordinator.training.Workers."""
@@ -98,16 +97,19 @@ class InProcessWorkers:
 
     def audits(self) -> list[Contribution]:
         """See coordinator.training.Workers."""
-        return [
+        answers = [
             Contribution(shard.support, solver.columns(state, self._plan(rank).gamma_theta))
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
         ]
+        for state in self.states:
+            state.settle()
+        return answers
 
     def coordinates(self) -> Vector:
         """See coordinator.training.Workers."""
         alpha = np.zeros(self._features)
-        for state, shard in zip(self.states, self.shards, strict=True):
-            alpha[shard.rows] = state.alpha
+        for rank, (state, shard) in enumerate(zip(self.states, self.shards, strict=True)):
+            alpha[shard.rows] = state.alpha + self._plan(rank).gamma_theta * (state.z - state.alpha)
         return alpha
 
     @property
@@ -115,10 +117,10 @@ class InProcessWorkers:
         """How many coordinates there are."""
         return sum(shard.n for shard in self.shards)
 
-    def resync(self, round_number: int) -> list[Contribution]:
+    def resync(self, round_number: int, lineage: str) -> list[Contribution]:
         """See coordinator.training.Workers."""
         for state in self.states:
-            state.resync(round_number)
+            state.resync(round_number, lineage)
         return [
             Contribution(shard.support, solver.columns(state, 1.0))
             for solver, state, shard in zip(self.solvers, self.states, self.shards, strict=True)
@@ -129,5 +131,8 @@ class InProcessWorkers:
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
             a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])
+            assert state.pending is not None
+            assert self._request is not None
+            state.pending.lineage = self._request.next_lineage
             updates.append(WorkerUpdate(Contribution(shard.support, a_dz, self._works[rank].fraction), steps, 0.0, 0.0))
         return updates

@@ -14,6 +14,7 @@ from acccocoa.errors import (
     NumericalError,
     ParseError,
     UsageError,
+    WorkerBusy,
     WorkerLost,
     WorkerRefused,
     WorkerUnreachable,
@@ -27,6 +28,7 @@ EXIT_CODES: dict[type[AcccocoaError], int] = {
     WorkerUnreachable: 5,
     WorkerLost: 5,
     WorkerRefused: 5,
+    WorkerBusy: 5,
     NumericalError: 6,
 }
 """As the contract says."""

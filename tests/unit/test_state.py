@@ -235,8 +235,12 @@ def test_resync_goes_on_from_alpha_at_any_round(solver: LocalSolver, to: int) ->
     state.resync(to)
     assert_array_equal(state.alpha, alpha)
     assert_array_equal(state.z, alpha)
-    assert (state.round, state.cursors, state.pending, state.mark) == (to, cursors, None, None)
-    assert [t for t in range(20) if state.can_begin(t)] == [to]
+    assert (state.round, state.cursors, state.pending) == (to, cursors, None)
+    # a coordinator that comes back may still want to return to the mark
+    assert [t for t in range(20) if state.can_begin(t)] == sorted({2, to})
+    state.resync(to, "other")
+    assert [t for t in range(20) if state.can_begin(t, "other")] == [to]
+    assert [t for t in range(20) if state.can_begin(t)] == [2]
 
 
 @pytest.mark.parametrize("name", losses.NAMES)
