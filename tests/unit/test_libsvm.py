@@ -18,7 +18,7 @@ from numpy.testing import assert_array_equal
 from acccocoa import libsvm, libsvm_kernels
 from acccocoa.errors import DataError, ParseError, UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
-from acccocoa.libsvm import parse, read, scan
+from acccocoa.libsvm import parse, read, scan, stream
 
 TEXT = b"+1 1:0.5 3:-2e-1\n-1 2:4\n\n# nothing\n+1\n"
 
@@ -391,9 +391,9 @@ def test_open_source_is_a_stream_of_bytes(tmp_path: Path) -> None:
     for suffix, compress in COMPRESSIONS.items():
         path = tmp_path / f"in.{suffix}"
         path.write_bytes(compress(TEXT))
-        with libsvm.open_source(str(path)) as stream:
-            assert stream.read() == TEXT
-        assert stream.closed
+        with libsvm.open_source(str(path)) as source:
+            assert source.read() == TEXT
+        assert source.closed
 
 
 def test_usage(tmp_path: Path) -> None:
@@ -457,6 +457,42 @@ def test_memory(tmp_path: Path, source: str, threads: int) -> None:
     peak, size = map(int, result.stdout.split())
     assert size > 60e6
     assert peak < 1.05 * size + 30e6
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_stream_is_scan_in_pieces(tmp_path: Path, threads: int) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"".join(b"%d.0 %d:%d\n" % (i % 5, i + 1, i) for i in range(1000)) + b"x")
+    second.write_bytes(TEXT)
+    sources = [str(first), str(second)]
+    faults: list[ParseError] = []
+    found: list[tuple[float, dict[int, float]]] = []
+    pieces = 0
+    for piece in stream(sources, faults.append, threads=threads, block_bytes=500):
+        pieces += 1
+        found += rows(piece)
+        spellings = piece.spellings
+    whole = scan(sources, faults.append)
+    assert pieces > 20
+    assert found == rows(whole)
+    assert spellings == whole.spellings
+    assert [fault.offender for fault in faults] == 2 * [f"{first}:1001:1"]
+    for left_early in stream(sources, faults.append, threads=threads, block_bytes=500):
+        assert left_early.n > 0
+        break
+
+
+def test_stream_without_examples(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    path.touch()
+    with pytest.raises(DataError, match="there is no example"):
+        list(stream([str(path)], lambda fault: pytest.fail(str(fault))))
+    with pytest.raises(UsageError, match="at least one source"):
+        list(stream([], lambda fault: pytest.fail(str(fault))))
+    path.write_bytes(b"x\n")
+    faults: list[ParseError] = []
+    assert sum(piece.n for piece in stream([str(path)], faults.append)) == 0
+    assert len(faults) == 1
 
 
 def test_a_line_longer_than_a_block_keeps_what_is_around_it() -> None:
