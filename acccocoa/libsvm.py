@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import libsvm_kernels
+from acccocoa import libsvm_kernels, objectstore
 from acccocoa.errors import AcccocoaError, DataError, ParseError, UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 
@@ -158,12 +158,13 @@ def open_source(source: str) -> RawIOBase:
 
     Parameters
     ----------
-    source : the path of a file, or '-' for standard input. A name that ends in .gz, .bz2, .xz or .zst is decompressed.
+    source : the path of a file, '-' for standard input, or s3://BUCKET/KEY. A name that ends in .gz, .bz2, .xz or
+        .zst is decompressed.
 
     Raises
     ------
     DataError : here if the file cannot be opened, while reading if it cannot be read or decompressed
-    UsageError : for .zst if the package zstandard is not installed
+    UsageError : for .zst if the package zstandard is not installed; for s3:// as objectstore.find does
     """
     name = _name(source)
     compression = _compression(name)
@@ -180,9 +181,11 @@ def _name(source: str) -> str:
 
 
 def _open_stored(source: str) -> RawIOBase:
-    """The bytes of a source as they are stored. Raises OSError."""
+    """The bytes of a source as they are stored. Raises OSError, or what objectstore.open_stream does."""
     if source == "-":
         return FileIO(sys.stdin.fileno(), closefd=False)
+    if objectstore.is_s3(source):
+        return objectstore.open_stream(source)
     return FileIO(source)
 
 
