@@ -1,0 +1,247 @@
+"""Parsed text kept as a shard file beside the text (NAME.acccocoa-cache), so that it is mapped the next time.
+
+A cache is used when it was made, by this version, with the same options, from the same content. The content is the same
+when a file has the size, the times of change and the inode it had (and had not been changed within RECENT_NS before it
+was read, which time stamps are too coarse to tell), or else when its SHA-256 is the same; an object in S3 when its ETag
+is. The arrays are compared with their content hash whenever a cache is used. Anything else is a miss: the text is
+parsed, and the cache replaced. It appears under its name when it is complete; nothing waits for it to be on disk.
+
+Processes that read the same file take turns: the first one parses, the others map what it has left them.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+import numpy as np
+
+from acccocoa import libsvm, objectstore, shardfile
+from acccocoa.errors import AcccocoaError, DataError
+from acccocoa.shardfile import Stored
+
+log = logging.getLogger(__name__)
+
+SUFFIX: Final = ".acccocoa-cache"
+
+VERSION: Final = 1
+"""Of what text means; with another one, text is parsed again."""
+
+LEAST_BYTES: Final = 1 << 20
+"""Shorter text is parsed as fast as a cache is found."""
+
+RECENT_NS: Final = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where caches may be.
+
+    enabled : at all;  directory : there instead of beside the text
+    fallback : a directory for when nothing can be written beside the text
+    """
+
+    enabled: bool = True
+    directory: str | None = None
+    fallback: str | None = None
+
+
+NOWHERE: Final = Places(enabled=False)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is known of a source without reading it.
+
+    size : stored bytes;  stamps : what changes with the content of a file, None when that cannot be relied on
+    """
+
+    name: str
+    size: int
+    etag: str | None = None
+    stamps: tuple[int, ...] | None = None
+
+
+def read(
+    sources: Sequence[str], *, zero_based: bool, dtype: libsvm.Dtype, threads: int, places: Places = NOWHERE
+) -> Stored:
+    """The examples in text, as libsvm.read returns them, from a cache if there is one.
+
+    Raises
+    ------
+    as libsvm.read does
+    """
+    found = _sources(sources) if places.enabled else None
+    paths = [] if found is None else _paths(found, places)
+    if found is None or not paths:
+        examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
+        return Stored(examples, shardfile.content_hash(examples))
+    options = {"version": VERSION, "zero_based": zero_based, "dtype": np.dtype(dtype).name}
+    with _turn(found[0]):
+        for path in paths:
+            cached = _lookup(path, found, options)
+            if cached is not None:
+                log.info("%s: mapped from %s", ", ".join(sources), path)
+                return cached
+        writable = [path for path in paths if _writable(path)]
+        if not writable:
+            examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
+            return Stored(examples, shardfile.content_hash(examples))
+        stamps = [_settled(source) for source in found]
+        with ThreadPoolExecutor(1) as pool:  # hashing lets go of the interpreter
+            hashes = pool.submit(lambda: [_sha256(source) for source in found])
+            examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
+            digests = hashes.result()
+        about = {
+            **options,
+            "sources": [
+                {"size": source.size, "etag": source.etag, "stamps": settled, "sha256": digest}
+                for source, settled, digest in zip(found, stamps, digests, strict=True)
+            ],
+        }
+        made = Stored(examples, shardfile.content_hash(examples), {"cache": about})
+        del examples
+        if _sources(sources) != found:
+            log.info("%s: changed while it was read, and is not cached", ", ".join(sources))
+            return made
+        return _keep(made, writable)
+
+
+# -------------------------------------------------------------------------------------------------------------- sources
+
+
+def _sources(sources: Sequence[str]) -> list[_Source] | None:
+    """The sources as they are now; None when one cannot be cached, or nothing is worth it."""
+    found = []
+    for source in sources:
+        if objectstore.is_s3(source):
+            seen = objectstore.find(source)
+            found.append(_Source(source, seen.size, seen.etag))
+            continue
+        try:
+            status = Path(source).stat()
+        except (OSError, ValueError):
+            return None
+        if source == "-" or not stat.S_ISREG(status.st_mode):
+            return None
+        stamps = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        found.append(_Source(source, status.st_size, stamps=stamps))
+    return found if sum(source.size for source in found) >= LEAST_BYTES else None
+
+
+def _settled(source: _Source) -> list[int] | None:
+    """The stamps, unless a change from now on could leave them as they are."""
+    if source.stamps is None or abs(time.time_ns() - max(source.stamps[:2])) < RECENT_NS:
+        return None
+    return list(source.stamps)
+
+
+def _sha256(source: _Source) -> str | None:
+    """The hash of a file's content as it is stored; None of an object, whose ETag says enough."""
+    if source.etag is not None:
+        return None
+    try:
+        with Path(source.name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _paths(sources: Sequence[_Source], places: Places) -> list[Path]:
+    """Where the cache may be, the best place to write one first."""
+    first = sources[0].name
+    remote = objectstore.is_s3(first)
+    where = [first if remote else str(Path(first).resolve()), *(source.name for source in sources[1:])]
+    name = f"{Path(first).name}-{hashlib.sha256(repr(where).encode()).hexdigest()[:12]}{SUFFIX}"
+    beside = [] if remote else [Path(f"{first}{SUFFIX}")]
+    if places.directory is not None:
+        return [Path(places.directory) / name, *beside]
+    if places.fallback is None or (beside and _writable(beside[0])):
+        return beside
+    return [Path(places.fallback) / name, *beside]
+
+
+def _writable(path: Path) -> bool:
+    """A file of that name can be made, or its directory can."""
+    return not path.parent.exists() or os.access(path.parent, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def _turn(source: _Source) -> Iterator[None]:
+    """Wait while another process reads the same file to cache it. Where files cannot be locked, nobody waits."""
+    try:
+        descriptor = None if source.etag is not None else os.open(source.name, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        descriptor = None
+    try:
+        if descriptor is not None:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any]) -> Stored | None:
+    """What the cache there holds, if it is of these sources."""
+    try:
+        if not shardfile.is_shard_file(path):
+            return None
+        stored = shardfile.load(path, verify=False)
+        about = dict(stored.about["cache"])
+        known = about.pop("sources")
+        if about != options or len(known) != len(sources):
+            return None
+        if not all(_same(entry, source) for entry, source in zip(known, sources, strict=True)):
+            return None
+        if shardfile.content_hash(stored.examples) != stored.content_hash:
+            log.warning("%s: is damaged, and made again", path)
+            return None
+    except (DataError, OSError, KeyError, TypeError, ValueError) as error:
+        log.info("%s: cannot be used (%s)", path, error)
+        return None
+    return stored
+
+
+def _same(entry: Mapping[str, Any], source: _Source) -> bool:
+    """The source has the content that the entry tells of."""
+    if entry["size"] != source.size or entry["etag"] != source.etag:
+        return False
+    if source.etag is not None:
+        return True
+    if source.stamps is not None and entry["stamps"] == list(source.stamps):
+        return True
+    return entry["sha256"] is not None and entry["sha256"] == _sha256(source)
+
+
+def _keep(made: Stored, paths: Sequence[Path]) -> Stored:
+    """Write a cache; returns what was made, mapped from it so that memory is free, or as it is where none can be."""
+    for path in paths:
+        temporary = path.with_name(f".acccocoa-{secrets.token_hex(8)}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    shardfile.write_to(cast(BinaryIO, file), made.examples, made.about)
+                mapped = shardfile.load(temporary, verify=False)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except (OSError, AcccocoaError) as error:
+            log.info("%s: cannot be written (%s)", path, error)
+        else:
+            return mapped
+    return made
