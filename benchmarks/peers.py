@@ -255,13 +255,14 @@ class Skglm:
         self._api = importlib.import_module("skglm")
         self.version = _named(self._api)
         self._rows, self._y, self._n = loaded.rows.astype(np.float64), loaded.y, loaded.n
+        self._columns = self._rows.tocsc()
         few = np.concatenate([np.flatnonzero(self._y > 0)[:50], np.flatnonzero(self._y < 0)[:50]])
         for loss in ("hinge", "logistic"):  # compiles
             for method in self.methods(loss).values():
-                whole = self._rows, self._y
-                self._rows, self._y = self._rows[few], self._y[few]
+                whole = self._rows, self._columns, self._y
+                self._rows, self._columns, self._y = self._rows[few], self._columns[few], self._y[few]
                 method.fit(1e-2, method.settings[2])()
-                self._rows, self._y = whole
+                self._rows, self._columns, self._y = whole
 
     def methods(self, loss: str) -> dict[str, Method]:
         """One for each loss it has."""
@@ -279,10 +280,9 @@ class Skglm:
         datafits, penalties, solvers = (
             importlib.import_module(f"skglm.{part}") for part in ("datafits", "penalties", "solvers")
         )
-        model = self._api.GeneralizedLinearEstimator(
-            datafits.Logistic(), penalties.L2(lam), solvers.LBFGS(max_iter=int(setting), tol=1e-12)
-        )
-        return lambda: np.asarray(model.fit(self._rows, self._y).coef_, np.float64).ravel()
+        solver = solvers.LBFGS(max_iter=int(setting), tol=1e-12)
+        datafit, penalty = datafits.Logistic(), penalties.L2(lam)
+        return lambda: np.asarray(solver.solve(self._columns, self._y, datafit, penalty)[0], np.float64)
 
 
 class Celer:
@@ -350,8 +350,8 @@ def _serve(connection: Connection, name: str, path: str, threads: int, library: 
         sys.path.insert(0, library)
     try:
         peer = PEERS[name](datasets.load(path), path, threads)
-    except (ImportError, RuntimeError, OSError) as error:
-        connection.send(("cannot", f"cannot be used: {error}".splitlines()[0]))
+    except Exception as error:  # not installed, or broken here: said in the table
+        connection.send(("cannot", f"cannot be used: {error or type(error).__name__}".splitlines()[0]))
         return
     connection.send(("ready", peer.version))
     while True:
@@ -628,7 +628,7 @@ class Rivals:
 def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
     """All lines of a cell; ours come first."""
     lines: list[Line] = []
-    runs: list[tuple[Line, float, Callable[[], float]]] = []
+    runs: list[tuple[Line, tuple[float, ...], Callable[[], float]]] = []
     for arguments in rivals.ours:
         line = Line(f"acccocoa {arguments}")
         lines.append(line)
@@ -646,7 +646,7 @@ def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
                     raise CannotError(f"{run['relative_gap']:.1e} after {seconds['solve']:.0f} s")
                 return float(seconds["solve"])
 
-            runs.append((line, level, train))
+            runs.append((line, (level,), train))
     patience = Patience(rivals.limit, rivals.patience)
     for name, peer in rivals.peers.items():
         line = Line(name)
@@ -657,22 +657,29 @@ def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
             line.why = str(error)
             continue
         if len(found) < len(LEVELS):
-            line.why = f"reached {best:.0e}" + (f"; {line.why}" if line.why else "")
+            reached = f"reached {best:.0e}" if best < float("inf") else "nothing reached"
+            line.why = f"{reached}; {line.why}" if line.why else reached
         else:
             line.why = ""
+        served: dict[tuple[str, float], list[float]] = {}
         for level, (method, tried) in found.items():
             line.settings[level] = f"{method} {tried.setting:g}"
+            served.setdefault((method, tried.setting), []).append(level)
+        for (method, setting), levels in served.items():
 
-            def fit(peer: Apart = peer, method: str = method, setting: float = tried.setting) -> float:
+            def fit(peer: Apart = peer, method: str = method, setting: float = setting) -> float:
                 return peer.fit(cell.loss, method, cell.lam, setting, rivals.limit)[0]
 
-            runs.append((line, level, fit))
+            runs.append((line, tuple(levels), fit))
     for _ in range(rivals.repeat):
-        for line, level, run in runs:
+        for line, levels_served, run in runs:
             try:
-                line.times.setdefault(level, []).append(run())
+                seconds = run()
             except CannotError as error:
                 line.why = line.why or str(error)
+                continue
+            for level in levels_served:
+                line.times.setdefault(level, []).append(seconds)
     return lines
 
 
