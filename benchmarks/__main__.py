@@ -24,8 +24,12 @@ def main() -> None:
 
 def _starter(name: str) -> Callable[[tuple[str, ...]], None]:
     def start(arguments: tuple[str, ...]) -> None:
-        sys.argv = [f"benchmarks {name}", *arguments]
-        importlib.import_module(f"benchmarks.{name}").main()
+        command = importlib.import_module(f"benchmarks.{name}").main
+        if isinstance(command, click.Command):
+            command.main(list(arguments), prog_name=f"python -m benchmarks {name}")
+        else:
+            sys.argv = [f"benchmarks {name}", *arguments]
+            command()
 
     return start
 
