@@ -12,7 +12,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from acccocoa.losses import Loss, Vector
@@ -24,6 +27,40 @@ SUMMED_TOGETHER = 16
 
 NEWTON_STEPS = 50
 """Far beyond what the logistic step needs; reaching it would mean NaN, which the outer loop then finds."""
+
+
+AHEAD = 8
+"""Rows between the one that is being visited and the one whose data is asked for."""
+
+PREFETCHED = 128
+"""Entries of a bucket that are asked for ahead; the processor follows a longer run by itself."""
+
+LINE = 16
+"""Entries (of four bytes) in a cache line."""
+
+
+def _prefetch(_typing: Any, array: Any, position: Any) -> Any:
+    """Ask for the cache line of array[position], which need not arrive before the next instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        helpers: Any = cgutils
+        data = helpers.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
+        byte_pointer = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        function = helpers.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte_pointer, number, number, number]),
+            "llvm.prefetch.p0i8",
+        )
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), byte_pointer)
+        # to read, to be kept in all caches, data
+        builder.call(function, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, position), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
 
 
 # numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
@@ -157,7 +194,22 @@ def sdca(
     examples visited
     """
     steps = 0
+    ahead = max(1, AHEAD // bucket)
     for position in range(len(order)):
+        if position + 2 * ahead < len(order):
+            prefetch(indptr, np.uint64(first + bucket * int(order[position + 2 * ahead])))
+        if position + ahead < len(order):
+            coming = np.uint64(first + bucket * int(order[position + ahead]))
+            j = indptr[coming]
+            end_of_bucket = indptr[min(coming + np.uint64(bucket), np.uint64(last))]
+            prefetch(z, coming)
+            prefetch(y, coming)
+            prefetch(s, coming)
+            prefetch(squared_norms, coming)
+            while j < min(end_of_bucket, indptr[coming] + np.uint64(PREFETCHED)):
+                prefetch(indices, j)
+                prefetch(values, j)
+                j += np.uint64(LINE)
         start = first + bucket * int(order[position])
         for example in range(start, min(start + bucket, last)):
             i = np.uint64(example)

@@ -11,10 +11,14 @@ from acccocoa import partition
 from acccocoa.examples import Examples
 from worker import kernels
 
-LARGEST_BUCKET = 16
+BUCKET_OF_SHORT_ROWS = 4
+BUCKET_OF_LONG_ROWS = 16
+LONG_ROW = 32
 SMALLEST_ORDER = 64
-"""A block is visited in a shuffled order of buckets: of LARGEST_BUCKET examples, or fewer where that would leave fewer
-than SMALLEST_ORDER buckets."""
+"""A block is visited in a shuffled order of buckets of consecutive rows. The smaller the bucket, the better the order
+mixes and the more reading jumps. Where rows are short the mixing is worth more (covtype, 12 entries a row: 41 passes to
+1e-3 with 16 rows, 33 with 4, 29 with 1), where they are long it buys nothing (rcv1, 72 entries). Rows count as long
+from LONG_ROW entries on average; there are at least SMALLEST_ORDER buckets where the rows suffice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,9 @@ def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:
     edges = [0, *cuts.tolist(), n]
     for k in range(1, count):
         edges[k] = min(max(edges[k], edges[k - 1] + 1), n - (count - k))
+    largest = BUCKET_OF_LONG_ROWS if indptr[-1] >= LONG_ROW * n else BUCKET_OF_SHORT_ROWS
     return tuple(
-        Block(first, last, min(LARGEST_BUCKET, max(1, (last - first) // SMALLEST_ORDER)))
+        Block(first, last, min(largest, max(1, (last - first) // SMALLEST_ORDER)))
         for first, last in itertools.pairwise(edges)
     )
 

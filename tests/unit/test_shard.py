@@ -143,10 +143,12 @@ def test_blocks_cover_all_rows_once(row_nnz: list[int], threads: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "bucket"), [(1, 1), (63, 1), (127, 1), (128, 2), (1023, 15), (1024, 16), (100_000, 16)]
+    ("rows", "entries", "bucket"),
+    [(1, 40, 1), (63, 40, 1), (127, 40, 1), (128, 40, 2), (1023, 40, 15), (1024, 40, 16), (100_000, 40, 16)]
+    + [(1, 12, 1), (128, 12, 2), (256, 12, 4), (100_000, 12, 4), (100_000, 0, 4)],
 )
-def test_buckets_are_as_large_as_leaves_enough_of_them(rows: int, bucket: int) -> None:
-    (block,) = cut_blocks(np.arange(rows + 1, dtype=np.uint64), 1)
+def test_buckets_are_as_large_as_leaves_enough_of_them(rows: int, entries: int, bucket: int) -> None:
+    (block,) = cut_blocks(entries * np.arange(rows + 1, dtype=np.uint64), 1)
     assert block.bucket == bucket
     assert block.buckets >= min(rows, shard_module.SMALLEST_ORDER)
 
