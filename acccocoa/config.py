@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from acccocoa import losses
+from acccocoa.cache import Places
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.options import option
@@ -53,6 +54,9 @@ class ClusterConfig:
     straggler_factor: float = option(
         3.0, "name workers in the report that take so many times as long as the others for the same work", metavar="X"
     )
+    manifest: str | None = option(
+        None, "with --workers: make sure that they hold the shards of this manifest.json", metavar="PATH", type=str
+    )
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
 
     def __post_init__(self) -> None:
@@ -65,6 +69,8 @@ class ClusterConfig:
             raise UsageError(f"--worker-patience {self.worker_patience:g}", "must be a finite number >= 0")
         if self.local is not None and self.workers is not None:
             raise UsageError("--local and --workers", "exclude each other", "give one of them")
+        if self.manifest is not None and (self.workers is None or self.deal is not None):
+            raise UsageError("--manifest", "is for --workers that serve shards", "leave it out")
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,15 @@ class DataConfig:
 
     zero_based: bool = option(False, "feature numbers in DATA begin with 0")
     dtype: str = option("float32", "how values are stored", choices=("float32", "float64"))
+    cache: str | None = option(
+        None, "keep what was parsed of DATA in this directory (default: beside it)", metavar="DIR", type=str
+    )
+    no_cache: bool = option(False, "parse DATA anew, and keep nothing")
+
+    @property
+    def places(self) -> Places:
+        """Where DATA may be cached."""
+        return Places(not self.no_cache, self.cache)
 
 
 @dataclass(frozen=True)
@@ -138,9 +153,13 @@ class AlgorithmConfig:
     sigma: float | None = option(None, "sigma' (default: the safe gamma*K)", type=float, metavar="S")
     accelerate: bool = option(True, "Accelerated CoCoA+, or plain CoCoA+", flag="--accelerate/--no-accelerate")
     restart: Restart = option("gap", "rule by which momentum is dropped", choices=get_args(Restart))
-    local_epochs: float = option(
-        1.0, "passes over its shard a worker makes in a round; may be less than 1", metavar="E"
+    local_epochs: float | None = option(
+        None,
+        "passes over its shard a worker makes in a round, may be less than 1 (default: --local-work)",
+        metavar="E",
+        type=float,
     )
+    local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int = option(1, "threads of each worker started by --local", metavar="T")
     seed: int = option(0, "seed of the order of visits", metavar="N")
 
@@ -148,7 +167,7 @@ class AlgorithmConfig:
         _positive("--gamma", self.gamma)
         _positive("--sigma", self.sigma)
         _positive("--local-epochs", self.local_epochs)
-        if self.local_epochs > LOCAL_EPOCHS_MAX:
+        if self.local_epochs is not None and self.local_epochs > LOCAL_EPOCHS_MAX:
             raise UsageError(f"--local-epochs {self.local_epochs:g}", f"must be at most {LOCAL_EPOCHS_MAX}")
         _positive("--threads", self.threads)
         if not 0 <= self.seed < 2**63:

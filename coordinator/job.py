@@ -13,19 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from acccocoa import __version__
+from acccocoa import __version__, loading
 from acccocoa.config import ObjectiveConfig, OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
 from acccocoa.losses import Vector, loss
 from acccocoa.model import Model, check_model_path
 from acccocoa.problem import FeatureProblem, Problem
+from acccocoa.security import is_loopback, split_address
 from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription, combine
 from coordinator.interrupt import interruptible
 from coordinator.opening import check_sources, open_cluster
 from coordinator.outer_loop import OuterLoop
-from coordinator.schedule import CertificateSchedule, plan_work
+from coordinator.schedule import CertificateSchedule, automatic_epochs, plan_work, sample_stride
 from coordinator.service import CoordinatorServer, CoordinatorService
 from coordinator.settings import Settings
 from coordinator.stragglers import Pace
@@ -46,6 +47,7 @@ def train(settings: Settings) -> int:
     check_sources(settings.data, settings.cluster)
     if output.model is not None:
         check_model_path(output.model)
+    manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
     with ExitStack() as stack:
         saved = None
         if recovery.checkpoint is not None:
@@ -65,6 +67,7 @@ def train(settings: Settings) -> int:
             positive_label=settings.objective.positive_label if classifier else None,
             software_version=__version__,
             own_job_id=job_id,
+            manifest=manifest,
         )
         problem = _problem(settings.objective, job)
         algorithm = settings.algorithm
@@ -101,6 +104,7 @@ def train(settings: Settings) -> int:
                 (lambda: trace.bytes) if trace is not None else (lambda: 0),
             )
 
+        epochs = _epochs(settings, job, shards, cluster)
         pace = Pace([shard.nnz / max(1, shard.n) for shard in shards])
         observers += [pace, _Patience(cluster)]
 
@@ -111,8 +115,12 @@ def train(settings: Settings) -> int:
         training = Training(
             loop,
             cluster,
-            [plan_work(counts, algorithm.local_epochs) for counts in cluster.buckets],
-            CertificateSchedule(settings.stop.tol, output.certify_every_round),
+            [plan_work(counts, epochs) for counts in cluster.buckets],
+            CertificateSchedule(
+                settings.stop.tol,
+                output.certify_every_round,
+                stride=1 if problem.l1_ratio == 1.0 else sample_stride(job.coordinates),
+            ),
             settings.stop,
             interrupted=interrupted,
             observe=observe,
@@ -142,7 +150,7 @@ def train(settings: Settings) -> int:
                     error.offender, error.requirement, f"the best model so far is in {output.model}"
                 ) from error
             raise
-        summary = _summary(settings, job, shards, loop, cluster, outcome, started - began)
+        summary = _summary(settings, job, shards, loop, cluster, outcome, epochs, started - began)
         stragglers = pace.stragglers(settings.cluster.straggler_factor)
         summary["stragglers"] = [
             {"address": cluster.links[straggler.rank].address, "factor": straggler.factor} for straggler in stragglers
@@ -166,6 +174,20 @@ def train(settings: Settings) -> int:
     elif not output.quiet:
         print(_sentence(outcome, output), file=sys.stderr, flush=True)
     return EXIT_CODES[outcome.status]
+
+
+def _epochs(settings: Settings, job: Job, shards: Sequence[ShardDescription], cluster: Cluster) -> float:
+    """Passes a worker makes in a round."""
+    if settings.algorithm.local_epochs is not None:
+        return settings.algorithm.local_epochs
+    return automatic_epochs(
+        entries=max(shard.nnz for shard in shards),
+        rows=max(shard.n for shard in shards),
+        support=max(len(link.support) for link in cluster.links),
+        workers=len(shards),
+        blocks=job.blocks,
+        loopback=all(is_loopback(split_address(link.address)[0]) for link in cluster.links),
+    )
 
 
 def _problem(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:
@@ -277,6 +299,7 @@ def _summary(
     loop: OuterLoop,
     cluster: Cluster,
     outcome: Outcome,
+    epochs: float,
     seconds_before: float,
 ) -> dict[str, Any]:
     """The --json object; seconds_before : from the start of the command to the first round."""
@@ -315,7 +338,7 @@ def _summary(
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,
         "restart": loop.restart_rule,
-        "local_epochs": settings.algorithm.local_epochs,
+        "local_epochs": epochs,
         "dtype": shards[0].dtype,
         "seed": settings.algorithm.seed,
         "model": settings.output.model,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from acccocoa import codec, security
 from acccocoa.errors import ClusterError, WorkerBusy, WorkerLost, WorkerRefused, WorkerUnreachable
 from acccocoa.losses import Vector
+from acccocoa.manifest import By, Part
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
@@ -145,6 +146,9 @@ class WorkerLink:
             dtype=codec.dtype_name(reply.dtype),
             by_features=reply.by_features,
             features=reply.features,
+            source=reply.shard,
+            part=_part(reply),
+            index_base=reply.index_base if reply.HasField("index_base") else None,
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
@@ -243,6 +247,7 @@ class WorkerLink:
             audit=request.audit,
             finish=request.finish,
             coordinates=request.coordinates,
+            sample=request.sample,
         )
         if request.repeats_w:
             self._send(pb.SolveRequest(round=message))
@@ -287,7 +292,9 @@ class WorkerLink:
         self._expect_round(reply.round, round_number)
         a_dz = self._receive_array(reply.a_dz, np.dtype(np.float64), len(self.support))
         contribution = Contribution(self.support, a_dz, self._outstanding.work.fraction)
-        return WorkerUpdate(contribution, reply.steps, reply.compute_seconds, time.monotonic())
+        return WorkerUpdate(
+            contribution, reply.steps, reply.compute_seconds, time.monotonic(), reply.gap_sum, reply.sampled
+        )
 
     def resync(self, round_number: int, lineage: str) -> Contribution:
         """Ask for A_k alpha_k and wait for it; what still arrives of a round given up is thrown away."""
@@ -367,3 +374,10 @@ class WorkerLink:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return WorkerUnreachable(str(self), "did not answer in time", "is it running there?")
         return WorkerLost(str(self), f"was lost ({code.name}: {details})", "see its log")
+
+
+def _part(reply: pb.DescribeReply) -> Part | None:
+    if not reply.HasField("part"):
+        return None
+    by: By = "features" if reply.by_features else "examples"
+    return Part(reply.part.whole, reply.part.number, reply.part.parts, by)

@@ -18,6 +18,7 @@ class RoundRequest:
         a state
     mark : keep a copy of the state at the start of the round
     finish : let y_t be the job's final dual point
+    sample : with solve, estimate the gap from every sample-th group of rows; 0: do not
     repeats_w : w_t is that of the last request and need not travel again
     """
 
@@ -34,6 +35,7 @@ class RoundRequest:
     solve: bool = False
     mark: bool = False
     finish: bool = False
+    sample: int = 0
     repeats_w: bool = False
 
 
@@ -56,9 +58,12 @@ class WorkerUpdate:
     """A worker's answer to a round: its contribution, and what it cost.
 
     arrived : when the whole answer was here, on time.monotonic's clock
+    gap_sum, sampled : sum of the gaps of a sample of coordinates at (y_t, w_t), and their number; without `scale`
     """
 
     contribution: Contribution
     steps: int
     compute_seconds: float
     arrived: float
+    gap_sum: float = 0.0
+    sampled: int = 0

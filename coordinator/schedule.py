@@ -11,6 +11,12 @@ CERTIFICATE_SHARE = 0.1
 CERTIFICATE_PASSES = 0.4
 """What a certificate costs, in passes of the local solver (it reads the data once and writes nothing)."""
 
+ESTIMATE_PASSES = 0.4
+"""Passes between two estimates, at least."""
+
+UNESTIMATED_PASSES = 6.0
+"""Passes after which a certificate is due whatever the estimates say, at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -32,29 +38,98 @@ def plan_work(buckets: Sequence[int], epochs: float) -> Work:
     return Work(visits, min(1.0, *shares), sum(visits) / sum(buckets))
 
 
+def automatic_epochs(entries: int, rows: int, support: int, workers: int, blocks: int, loopback: bool) -> float:
+    """Passes a round when the user does not say: the share p of a pass that balances work saved against rounds made.
+
+    With several blocks the passes needed grow with p, about as 1 + p; a round costs its messages whatever p is. From
+    the size of the data and typical speeds, not from a clock: the same job takes the same decision everywhere.
+
+    Parameters
+    ----------
+    entries, rows, support : of the largest shard: stored entries, rows, shared entries it sends and receives
+    workers, blocks : of the whole job
+    loopback : all workers are on this machine
+    """
+    if blocks == 1:
+        return SINGLE_BLOCK_EPOCHS
+    latency, bandwidth = LOOPBACK if loopback else NETWORK
+    a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) * workers / blocks
+    messages = latency + 2 * 8 * support * workers / bandwidth
+    # the p with the least (1 + p) (a_pass + messages / p), rounded to a power of two
+    best = math.sqrt(messages / a_pass) if a_pass > 0 else 1.0
+    return min(1.0, max(SMALLEST_EPOCHS, 2.0 ** round(math.log2(best))))
+
+
+LOOPBACK = (1e-3, 1e9)
+NETWORK = (2e-3, 1.1e8)
+"""Seconds a round costs beside its bytes, and bytes a second, on loopback and on 1 Gbit/s."""
+
+ENTRY_SECONDS = 2e-9
+ROW_SECONDS = 1e-8
+"""What the local solver takes for an entry and for a row."""
+
+SINGLE_BLOCK_EPOCHS = 0.5
+SMALLEST_EPOCHS = 1 / 32
+
+
+SAMPLED = 4096
+"""Coordinates whose gaps estimate the gap of all to a few percent."""
+
+SAMPLE_STRIDE = 16
+"""An estimate reads at most one in so many rows: a tenth of a certificate, or less."""
+
+
+def sample_stride(coordinates: int) -> int:
+    """Every how many groups of rows an estimate of the gap reads; 1 where there are too few rows to sample."""
+    return max(1, min(SAMPLE_STRIDE, coordinates // SAMPLED))
+
+
 class CertificateSchedule:
     """When to certify: often enough to stop soon after the target is reached, rarely enough to cost little.
+
+    Where there are rows enough, cheap estimates of the gap from a sample of rows say when a certificate is worth its
+    price; otherwise the trend of the certificates themselves does. An estimate never ends a run.
 
     Parameters
     ----------
     target : relative gap to stop at
     every_round : certify always
+    stride : of the sample an estimate reads; 1: no estimates
     """
 
-    def __init__(self, target: float, every_round: bool = False) -> None:
+    def __init__(self, target: float, every_round: bool = False, stride: int = 1) -> None:
         self._target = target
         self._every_round = every_round
+        self._stride = stride
         self._next = 0.0
+        self._next_estimate = 0.0
+        self._estimate = math.nan
+        self._correction = 1.0
         self._last: tuple[float, float] | None = None
 
     def state(self) -> list[float]:
         """What `restore` needs."""
-        return [self._next, *(self._last or ())]
+        return [self._next, self._next_estimate, self._estimate, self._correction, *(self._last or ())]
 
     def restore(self, state: Sequence[float]) -> None:
         """Be where `state` was called."""
-        self._next = state[0]
-        self._last = (state[1], state[2]) if len(state) == 3 else None
+        self._next, self._next_estimate, self._estimate, self._correction = state[:4]
+        self._last = (state[4], state[5]) if len(state) == 6 else None
+
+    def sample(self, passes: float) -> int:
+        """Stride of the sample to estimate the gap from in the round after that many passes; 0: no estimate."""
+        if self._every_round or self._stride == 1 or passes < self._next_estimate:
+            return 0
+        return self._stride
+
+    def estimated(self, passes: float, relative_gap: float) -> None:
+        """A sample said so in the round after `passes`. Certify next when the target seems to be reached."""
+        self._next_estimate = passes + max(ESTIMATE_PASSES, 0.03 * passes)
+        self._estimate = relative_gap
+        if self._last is not None and passes - self._last[0] < CERTIFICATE_PASSES:
+            return
+        if relative_gap * self._correction <= self._target:
+            self._next = passes
 
     def due(self, passes: float) -> bool:
         """Certify in the round that begins after that many passes over the data?"""
@@ -67,6 +142,14 @@ class CertificateSchedule:
         certificate comes a little before that, but neither so soon that certificates would dominate nor so late that
         a wrong forecast would cost more than half of what was already done.
         """
+        if self._stride > 1:
+            # a certificate says by how much the estimate before it was off
+            if self._estimate > 0 and relative_gap > 0:
+                self._correction = min(2.0, max(0.5, relative_gap / self._estimate))
+            self._last = (passes, relative_gap)
+            # the first one comes soon: estimates are relative to the primal value it finds
+            self._next = passes + (max(UNESTIMATED_PASSES, 0.5 * passes) if passes >= 1.0 else 1.0)
+            return
         soonest = CERTIFICATE_PASSES / CERTIFICATE_SHARE * 0.25 if passes > 0 else 1.0
         wait = max(soonest, 0.25 * passes)
         if self._last is not None:

@@ -300,10 +300,14 @@ class Training:
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return self._finish(request, w, limit)
         self._audit_when_due(request, w, certify)
-        self._workers.push(replace(request, solve=True, mark=mark and not certify, repeats_w=certify), self._works, w)
-        self._absorb()
+        sample = self.schedule.sample(self.passes)
+        asked = replace(request, solve=True, mark=mark and not certify, sample=sample, repeats_w=certify)
+        self._workers.push(asked, self._works, w)
+        estimate = self._absorb()
         if certify:
             loop.observe_gap(self.best.gap)
+        elif estimate is not None:
+            loop.observe_gap(estimate)
         self._before = None
         return None
 
@@ -397,8 +401,8 @@ class Training:
         self._stand_at(self.loop.sum_up(self._workers.resync(self.loop.round + 1, lineage)), lineage)
         self.progress.resyncs += 1
 
-    def _absorb(self) -> None:
-        """Take in every worker's answer and finish the round."""
+    def _absorb(self) -> float | None:
+        """Take in every worker's answer and finish the round; returns the estimate of the gap, if one was asked for."""
         updates = self._workers.updates()
         for rank, update in enumerate(updates):
             if not math.isfinite(float(update.contribution.a_dz.sum())):
@@ -418,7 +422,15 @@ class Training:
             )
             for figures, update in zip(self._figures, updates, strict=True)
         ]
+        passes = self.passes
         self.progress.steps += sum(update.steps for update in updates)
+        sampled = sum(update.sampled for update in updates)
+        if not sampled:
+            return None
+        mean = math.fsum(update.gap_sum for update in updates) / sampled
+        estimate = mean * self._coordinates * self.loop.problem.subproblem.scale
+        self.schedule.estimated(passes, estimate / max(abs(self.best.primal), float(np.finfo(np.float64).tiny)))
+        return estimate
 
     def _report(self, certified: Certified) -> None:
         loop = self.loop

@@ -356,6 +356,41 @@ def conjugate_sum(
 
 
 @_kernel
+def gap_sum(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    y: Vector,
+    s: Vector,
+    alpha: Vector,
+    z: Vector,
+    gamma_theta: float,
+    w: Vector,
+    first: int,
+    last: int,
+    stride: int,
+    offset: int,
+    loss: Loss,
+) -> tuple[float, int]:
+    """Sum of the coordinates' own gaps over every stride-th group of rows, and how many rows these are.
+
+    With w = grad f(A y), gap(y) = sum_i [ s_i loss_i(p_i) + s_i loss_i*(-y_i/s_i) + y_i p_i ] times the scale, p_i
+    = x_i'w: no term is below zero (Fenchel-Young), so that a sample of them estimates the gap well.
+    """
+    total = 0.0
+    rows = 0
+    for start in range(first + SUMMED_TOGETHER * (offset % stride), last, SUMMED_TOGETHER * stride):
+        for row in range(start, min(start + SUMMED_TOGETHER, last)):
+            i = np.uint64(row)
+            rows += 1
+            if s[i] > 0.0:
+                p = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
+                at = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
+                total += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], at) + at * p
+    return total, rows
+
+
+@_kernel
 def advance(
     alpha: Vector,
     z: Vector,

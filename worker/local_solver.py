@@ -134,6 +134,29 @@ class LocalSolver:
         """g is a multiple of |.|, its conjugate an indicator: what counts is largest_product, not loss_sum."""
         return not self.loss.logistic and self.loss.curvature == 0.0 and not np.isfinite(self.loss.bound)
 
+    def gap_sample(self, state: DualState, gamma_theta: float, w: Vector, stride: int) -> tuple[float, int]:
+        """Sum of the gaps of the coordinates in every stride-th group of rows at (y_t, w_t), and their number."""
+        shard = self.shard
+        parts = self._each_block(
+            lambda _, block: kernels.gap_sum(
+                shard.indptr,
+                shard.indices,
+                shard.values,
+                self.y,
+                self.s,
+                state.alpha,
+                state.z,
+                gamma_theta,
+                w,
+                block.first,
+                block.last,
+                stride,
+                state.round,
+                self.loss,
+            )
+        )
+        return sum(float(total) for total, _ in parts), sum(int(rows) for _, rows in parts)
+
     def conjugate_sum(self, state: DualState, gamma_theta: float) -> float:
         """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z."""
         return sum(
@@ -217,6 +240,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.largest_product(indptr, indices, values, one, 0, 1)
+    kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
     kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.advance(np.zeros(1), np.zeros(1), one, 1.0, 1.0)

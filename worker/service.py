@@ -20,6 +20,7 @@ from acccocoa import __version__, codec
 from acccocoa.config import LOCAL_EPOCHS_MAX
 from acccocoa.errors import AcccocoaError
 from acccocoa.losses import Loss, Vector
+from acccocoa.manifest import Part
 from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import worker_pb2 as pb
@@ -60,6 +61,7 @@ class Holdings:
 
     label_counts : (label, spelling, count), ascending; incomplete when there are too many distinct labels
     load_seconds, compile_seconds : how long it took until the worker was ready
+    index_base, part : as in loading.Loaded
     """
 
     source: str
@@ -68,6 +70,8 @@ class Holdings:
     label_counts_complete: bool
     load_seconds: float
     compile_seconds: float
+    index_base: int | None = None
+    part: Part | None = None
 
 
 @dataclass(slots=True)
@@ -194,7 +198,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             holdings = self._require_holdings()
         except _Refused as refused:
             _abort(context, refused.code, str(refused))
-        shard = holdings.shard
+        shard, part = holdings.shard, holdings.part
         return pb.DescribeReply(
             protocol_version=PROTOCOL_VERSION,
             software_version=__version__,
@@ -213,6 +217,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             dtype=codec.dtype_to_wire(shard.values.dtype),
             by_features=shard.by_features,
             features=shard.features,
+            part=None if part is None else pb.Part(whole=part.whole, number=part.number, parts=part.parts),
+            index_base=holdings.index_base,
             load_seconds=holdings.load_seconds,
             compile_seconds=holdings.compile_seconds,
         )
@@ -354,12 +360,15 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         if request.solve:
             began = time.perf_counter()
-            a_dz, steps = yield from self._computed(
-                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage)
+            a_dz, steps, gap_sum, sampled = yield from self._computed(
+                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage, request.sample)
             )
             seconds = time.perf_counter() - began
             header, pieces = codec.encode(a_dz)
-            yield pb.SolveReply(update=pb.Update(round=t, steps=steps, compute_seconds=seconds, a_dz=header))
+            update = pb.Update(
+                round=t, steps=steps, compute_seconds=seconds, a_dz=header, gap_sum=gap_sum, sampled=sampled
+            )
+            yield pb.SolveReply(update=update)
             yield from (pb.SolveReply(chunk=piece) for piece in pieces)
 
     def _computed(
@@ -395,11 +404,15 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         )
 
 
-def _solve(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, next_lineage: str) -> tuple[Vector, int]:
-    answer = solver.solve(state, plan, w)
+def _solve(
+    solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, next_lineage: str, sample: int
+) -> tuple[Vector, int, float, int]:
+    """A_k dz_k, steps, and the sum of gaps over a sample of so many rows."""
+    gap_sum, sampled = solver.gap_sample(state, plan.gamma_theta, w, sample) if sample else (0.0, 0)
+    a_dz, steps = solver.solve(state, plan, w)
     assert state.pending is not None  # the solver leaves it so
     state.pending.lineage = next_lineage
-    return answer
+    return a_dz, steps, gap_sum, sampled
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:

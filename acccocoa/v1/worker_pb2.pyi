@@ -60,6 +60,8 @@ class DescribeReply(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     BY_FEATURES_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    INDEX_BASE_FIELD_NUMBER: _builtins.int
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -86,12 +88,18 @@ class DescribeReply(_message.Message):
     """the shard's rows are features; label_counts are then of all examples"""
     features: _builtins.int
     """by features: largest 0-based feature number in all of the data + 1"""
+    index_base: _builtins.int
+    """the first feature number in the text the shard was read from; absent: not known"""
     load_seconds: _builtins.float
     """how long reading the shard took"""
     compile_seconds: _builtins.float
     """how long the kernels took to compile, or to load from the cache on disk"""
     @_builtins.property
     def label_counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelCount]: ...
+    @_builtins.property
+    def part(self) -> Global___Part:
+        """which part of which whole the shard is; absent: of none that is known"""
+
     def __init__(
         self,
         *,
@@ -109,16 +117,49 @@ class DescribeReply(_message.Message):
         dtype: _array_pb2.Array.DType.ValueType = ...,
         by_features: _builtins.bool = ...,
         features: _builtins.int = ...,
+        part: Global___Part | None = ...,
+        index_base: _builtins.int | None = ...,
         load_seconds: _builtins.float = ...,
         compile_seconds: _builtins.float = ...,
     ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "index_base", b"index_base", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index_base: _TypeAlias = _typing.Literal["index_base"]  # noqa: Y015
+    _WhichOneofArgType__index_base: _TypeAlias = _typing.Literal["_index_base", b"_index_base"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index_base) -> _WhichOneofReturnType__index_base | None: ...
+
+Global___DescribeReply: _TypeAlias = DescribeReply  # noqa: Y015
+
+@_typing.final
+class Part(_message.Message):
+    """The parts of a whole, each once, are all of the data."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHOLE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    whole: _builtins.str
+    """id of the manifest, or of the content of the file that was cut"""
+    number: _builtins.int
+    """from 0"""
+    parts: _builtins.int
+    def __init__(
+        self,
+        *,
+        whole: _builtins.str = ...,
+        number: _builtins.int = ...,
+        parts: _builtins.int = ...,
+    ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "parts", b"parts", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DescribeReply: _TypeAlias = DescribeReply  # noqa: Y015
+Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class LabelCount(_message.Message):
@@ -410,6 +451,7 @@ class Round(_message.Message):
     SOLVE_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    SAMPLE_FIELD_NUMBER: _builtins.int
     COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     W_FIELD_NUMBER: _builtins.int
@@ -434,6 +476,8 @@ class Round(_message.Message):
     """keep a copy of the state at the start of this round, to be able to return to it"""
     audit: _builtins.bool
     """answer an Audit after the Certificate"""
+    sample: _builtins.int
+    """with solve: estimate the gap from every sample-th group of rows; 0: do not"""
     coordinates: _builtins.bool
     """answer Coordinates after the Audit"""
     finish: _builtins.bool
@@ -462,13 +506,14 @@ class Round(_message.Message):
         solve: _builtins.bool = ...,
         mark: _builtins.bool = ...,
         audit: _builtins.bool = ...,
+        sample: _builtins.int = ...,
         coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
         w: _array_pb2.Array | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "restart", b"restart", "round", b"round", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "restart", b"restart", "round", b"round", "sample", b"sample", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -519,11 +564,17 @@ class Update(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    GAP_SUM_FIELD_NUMBER: _builtins.int
+    SAMPLED_FIELD_NUMBER: _builtins.int
     A_DZ_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     steps: _builtins.int
     """coordinates visited"""
     compute_seconds: _builtins.float
+    gap_sum: _builtins.float
+    """when a sample was asked for: sum of its rows' own gaps at (y_t, w_t)"""
+    sampled: _builtins.int
+    """rows of the sample"""
     @_builtins.property
     def a_dz(self) -> _array_pb2.Array: ...
     def __init__(
@@ -532,11 +583,13 @@ class Update(_message.Message):
         round: _builtins.int = ...,
         steps: _builtins.int = ...,
         compute_seconds: _builtins.float = ...,
+        gap_sum: _builtins.float = ...,
+        sampled: _builtins.int = ...,
         a_dz: _array_pb2.Array | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz", "compute_seconds", b"compute_seconds", "round", b"round", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "round", b"round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -128,11 +128,20 @@ class InProcessWorkers:
 
     def updates(self) -> list[WorkerUpdate]:
         """See coordinator.training.Workers."""
+        assert self._request is not None
+        sample = self._request.sample
+        samples = [
+            solver.gap_sample(state, self._plan(rank).gamma_theta, self._w[shard.support], sample)
+            if sample
+            else (0.0, 0)
+            for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
+        ]
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
             a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])
             assert state.pending is not None
             assert self._request is not None
             state.pending.lineage = self._request.next_lineage
-            updates.append(WorkerUpdate(Contribution(shard.support, a_dz, self._works[rank].fraction), steps, 0.0, 0.0))
+            contribution = Contribution(shard.support, a_dz, self._works[rank].fraction)
+            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, *samples[rank]))
         return updates
