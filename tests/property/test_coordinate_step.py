@@ -123,13 +123,13 @@ def assert_minimises(step: Step) -> None:
     assert step.taken() == pytest.approx(step.minimiser(), rel=1e-9, abs=TINY + 1e-12 * step.scale)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=500)
 @given(usual)
 def test_step_minimises(step: Step) -> None:
     assert_minimises(step)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=500)
 @given(extreme)
 def test_step_minimises_with_tiny_and_huge_curvature_and_predictions(step: Step) -> None:
     assert_minimises(step)
@@ -145,7 +145,7 @@ def test_row_without_entries_takes_the_minimiser_of_the_conjugate(step: Step) ->
         assert step.taken() == pytest.approx(-step.s * slope, rel=1e-12)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=500)
 @given(anything)
 def test_step_is_in_the_domain_and_never_nan(step: Step) -> None:
     low, high = step.domain
@@ -186,6 +186,19 @@ def test_negated_example_takes_the_negated_step(step: Step) -> None:
     assert mirrored.taken() == -step.taken()
 
 
+@settings(deadline=None, max_examples=300)
+@given(st.floats(1e-6, 10), st.floats(0, 1), st.floats(-20, 20), st.floats(-20, 20), st.floats(1e-9, 1e6))
+def test_by_features_the_step_is_soft_thresholding(lam: float, l1_ratio: float, a: float, p: float, q: float) -> None:
+    # g(a) = lam (l1_ratio |a| + (1 - l1_ratio)/2 a^2), a conjugate with label 0 and without an end
+    g = Loss(logistic=False, classifier=False, epsilon=lam * l1_ratio, curvature=lam * (1.0 - l1_ratio), bound=math.inf)
+    shrunk = max(abs(q * a - p) - g.epsilon, 0.0)
+    expected = math.copysign(shrunk, q * a - p) / (q + g.curvature)
+    rounding = 1e-14 * (abs(a) + (abs(q * a) + abs(p)) / (q + g.curvature))
+    assert kernels.coordinate_step(g, 0.0, 1.0, a, p, q) == pytest.approx(expected, rel=1e-9, abs=rounding)
+    # a column without entries
+    assert kernels.coordinate_step(g, 0.0, 1.0, a, 0.0, 0.0) == 0.0
+
+
 @pytest.mark.parametrize("loss", [loss for loss in ALL if loss.classifier or math.isfinite(loss.bound)])
 def test_long_steps_end_at_the_ends_of_the_domain(loss: Loss) -> None:
     for s in (1.0, 0.5):
@@ -202,7 +215,7 @@ def test_long_steps_end_at_the_ends_of_the_domain(loss: Loss) -> None:
 r_values = st.sampled_from([0.0, 1e-300, 1e-9, 1e3, 1e6, 1e9, 1e12, 1e18]) | st.floats(0, 100)
 
 
-@settings(deadline=None, max_examples=2000)
+@settings(deadline=None, max_examples=1000)
 @given(
     st.floats(-100, 100) | st.sampled_from([0.0, *EXTREME]),
     r_values,
