@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -165,7 +166,10 @@ def _part_beside(source: str, stored: Stored, zero_based: bool, dtype: libsvm.Dt
     UsageError : it was read in another way than it was written
     """
     name = source.rpartition("/")[2]
-    found = _manifest_beside(source)
+    found = None
+    beside = f"{source.rpartition('/')[0]}/" if "/" in source else ""
+    with suppress(DataError, UsageError):
+        found = manifest_at(beside + manifest.NAME)
     numbers = [] if found is None else [number for number, shard in enumerate(found.shards) if shard.file == name]
     if found is None or not numbers:
         return None
@@ -180,15 +184,17 @@ def _part_beside(source: str, stored: Stored, zero_based: bool, dtype: libsvm.Dt
     return found.part(numbers[0])
 
 
-def _manifest_beside(source: str) -> manifest.Manifest | None:
-    """The manifest in the same directory, if there is one that can be read."""
+def manifest_at(source: str) -> manifest.Manifest:
+    """The manifest in that file or object.
+
+    Raises
+    ------
+    DataError, UsageError : it cannot be read, or is none
+    """
+    if objectstore.is_s3(source):
+        return manifest.parse(objectstore.read(source), source)
     try:
-        if objectstore.is_s3(source):
-            beside = f"{source.rpartition('/')[0]}/{manifest.NAME}"
-            content = objectstore.read(beside)
-        else:
-            beside = str(Path(source).parent / manifest.NAME)
-            content = Path(beside).read_bytes()
-        return manifest.parse(content, beside)
-    except (DataError, UsageError, OSError):
-        return None
+        content = Path(source).read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(source, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return manifest.parse(content, source)

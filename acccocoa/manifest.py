@@ -17,16 +17,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from acccocoa.dealing import By as By
 from acccocoa.errors import DataError
 
 NAME = "manifest.json"
 FORMAT = "acccocoa manifest"
 VERSION = 1
-
-By = Literal["examples", "features"]
-"""What is dealt to shards: rows or columns."""
 
 
 @dataclass(frozen=True, slots=True)

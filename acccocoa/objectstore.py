@@ -19,9 +19,6 @@ from acccocoa.errors import AcccocoaError, DataError, UsageError
 
 SCHEME: Final = "s3://"
 
-ENDPOINT_VARIABLE: Final = "AWS_ENDPOINT_URL_S3"
-"""Where boto3 looks first for another endpoint than Amazon's."""
-
 RANGE_BYTES: Final = 4 << 20
 """Fetched by one request."""
 

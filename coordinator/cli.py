@@ -7,7 +7,7 @@ import sys
 import click
 
 from acccocoa import __version__
-from acccocoa.cli import ExitCodes
+from acccocoa.cli import ExitCodes, s3_endpoint
 from acccocoa.config import (
     AlgorithmConfig,
     ClusterConfig,
@@ -39,6 +39,7 @@ main.add_command(shard)
 
 @main.command()
 @click.argument("data", nargs=-1, envvar="ACCCOCOA_TRAIN_DATA")
+@s3_endpoint
 @options(ClusterConfig, DataConfig, ObjectiveConfig, AlgorithmConfig, StopConfig, OutputConfig, RecoveryConfig)
 def train(
     data: tuple[str, ...],

@@ -1,11 +1,14 @@
 """What the workers say they hold -> what the job is, or why it cannot be. Pure."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from acccocoa.dealing import hash_by
 from acccocoa.errors import DataError, WorkerRefused
+from acccocoa.manifest import Manifest, Part
 from acccocoa.protocol import version_mismatch
 
 
@@ -32,6 +35,9 @@ class ShardDescription:
     compile_seconds: float = 0.0
     by_features: bool = False
     features: int = 0
+    source: str = ""
+    part: Part | None = None
+    index_base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +70,18 @@ def combine(
     positive_label: float | None,
     software_version: str,
     own_job_id: str = "",
+    manifest: Manifest | None = None,
 ) -> Job:
     """Decide whether these shards make one job, and which.
+
+    Parameters
+    ----------
+    manifest : of the shards that are expected, when the user names it
 
     Raises
     ------
     WorkerRefused : a worker of another protocol version, a busy one, one whose description makes no sense, two with the
-        same shard, or of different dtypes
+        same shard, with shards of different cuts, dtypes or first feature numbers; parts that nobody holds
     DataError : no features, or labels that do not fit the loss
     """
     for shard in shards:
@@ -85,13 +96,24 @@ def combine(
     for shard in shards:
         twin = by_hash.setdefault(shard.content_hash, shard.address)
         if twin != shard.address:
+            which = f", {shard.part}" if shard.part is not None else ""
             raise WorkerRefused(
-                f"workers {twin} and {shard.address}", "hold the same shard", "give every worker a shard of its own"
+                f"workers {twin} and {shard.address}",
+                f"hold the same shard{which}",
+                "give every worker a shard of its own",
             )
     dtypes = {shard.dtype for shard in shards}
     if len(dtypes) > 1:
         detail = ", ".join(f"{shard.address}: {shard.dtype}" for shard in shards)
         raise WorkerRefused("workers", f"store values differently ({detail})", "start all with the same --dtype")
+    bases = {shard.index_base for shard in shards} - {None}
+    if len(bases) > 1:
+        detail = ", ".join(f"{shard.address}: {shard.index_base}" for shard in shards if shard.index_base is not None)
+        raise WorkerRefused(
+            "workers",
+            f"count the features of their text from different numbers ({detail})",
+            "start all or none with --zero-based",
+        )
     by_features = shards[0].by_features
     for shard in shards:
         if shard.by_features != by_features:
@@ -106,6 +128,10 @@ def combine(
                 f"know {shards[0].d} and {shard.d} examples",
                 "cut all their shards from the same data",
             )
+    if manifest is not None:
+        _check_manifest(shards, manifest)
+    elif any(shard.part is not None for shard in shards):
+        _check_parts(shards)
     coordinates = sum(shard.n for shard in shards)
     shared = max(shard.d for shard in shards)
     d = max(shard.features for shard in shards) if by_features else shared
@@ -125,6 +151,82 @@ def combine(
         shared=shared,
         by_features=by_features,
     )
+
+
+def _check_parts(shards: Sequence[ShardDescription]) -> None:
+    """Make sure that the shards are all parts of one cut.
+
+    Raises
+    ------
+    WorkerRefused : they are not
+    """
+    held: dict[int, tuple[ShardDescription, Part]] = {}
+    for shard in shards:
+        part = shard.part
+        if part is None:
+            other = next(other for other in shards if other.part is not None)
+            raise WorkerRefused(
+                f"worker {shard.address}",
+                f"holds {shard.source}, which is no part of the cut that worker {other.address} holds "
+                f"{other.part} of ({other.source})",
+                "give every worker a shard of the same cut",
+            )
+        first, known = next(iter(held.values()), (shard, part))
+        if (part.whole, part.parts) != (known.whole, known.parts):
+            raise WorkerRefused(
+                f"workers {first.address} and {shard.address}",
+                f"hold shards of different cuts: {first.source} ({known.whole[:12]}, {known}) and "
+                f"{shard.source} ({part.whole[:12]}, {part})",
+                "give every worker a shard of the same cut",
+            )
+        twin, _ = held.setdefault(part.number, (shard, part))
+        if twin is not shard:
+            raise WorkerRefused(
+                f"workers {twin.address} and {shard.address}",
+                f"both hold {part}",
+                "give every worker a shard of its own",
+            )
+    shard, part = next(iter(held.values()))
+    missing = [number for number in range(part.parts) if number not in held]
+    if missing:
+        raise _missing([_sibling(shard.source, part, number) for number in missing], part.parts)
+
+
+def _check_manifest(shards: Sequence[ShardDescription], manifest: Manifest) -> None:
+    """Make sure that the shards are those of the manifest, each once.
+
+    Raises
+    ------
+    WorkerRefused : they are not
+    """
+    expected = {hash_by(entry.hash, manifest.by): entry.file for entry in manifest.shards}
+    for shard in shards:
+        if expected.pop(shard.content_hash, None) is None:
+            raise WorkerRefused(
+                f"worker {shard.address}",
+                f"holds {shard.source}, whose content is that of no shard in the manifest",
+                "give it one of the shards, read as they were cut, or name their manifest",
+            )
+    if expected:
+        raise _missing(list(expected.values()), len(manifest.shards))
+
+
+def _missing(names: Sequence[str], parts: int) -> WorkerRefused:
+    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return WorkerRefused(
+        listed,
+        f"{len(names)} of {parts} shards {'is' if len(names) == 1 else 'are'} held by no worker",
+        "start a worker for each, and name it, too",
+    )
+
+
+def _sibling(source: str, part: Part, number: int) -> str:
+    """What another part of the same cut is called, if the source says what it is itself."""
+    of = part.parts
+    match = re.search(rf"(?:#|part-)(\d+)(?:/{of}$|-of-{of}\b)", source)
+    if match is None or int(match[1]) != part.number:
+        return f"part {number} of {part.parts} of {part.whole[:12]}"
+    return f"{source[: match.start(1)]}{number:0{len(match[1])}}{source[match.end(1) :]}"
 
 
 def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None) -> tuple[float, tuple[str, str]]:

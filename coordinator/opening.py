@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from acccocoa import libsvm
+from acccocoa import loading
 from acccocoa.config import ClusterConfig
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
@@ -53,8 +53,14 @@ def open_cluster(
 
     def read() -> Examples:
         progress.stage(f"reading {', '.join(settings.data)}")
-        dtype = np.dtype(settings.reading.dtype).type
-        return libsvm.read(settings.data, zero_based=settings.reading.zero_based, dtype=dtype, threads=cores)
+        reading = settings.reading
+        return loading.load(
+            settings.data,
+            zero_based=reading.zero_based,
+            dtype=np.dtype(reading.dtype).type,
+            threads=cores,
+            places=reading.places,
+        ).examples
 
     def connect(links: list[WorkerLink]) -> Cluster:
         cluster = Cluster(links, patience=config.worker_patience, queue=config.wait, tell=progress.stage)

@@ -9,8 +9,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import libsvm, model
+from acccocoa import loading, model
 from acccocoa.atomic import atomic_write, check_writable
+from acccocoa.cli import s3_endpoint
 from acccocoa.errors import UsageError
 from acccocoa.model import Model
 
@@ -95,7 +96,7 @@ def run(
         trained.require_probabilities()
     if out is not None:
         _check_out(out, {"model": model_path, "data": data})
-    examples = libsvm.read([data], zero_based=zero_based, dtype=np.float64, threads=threads)
+    examples = loading.load([data], zero_based=zero_based, dtype=np.float64, threads=threads).examples
     values = trained.decision_values(examples)
     scores = model.score(trained.predict_labels(values), examples)
     result: dict[str, object] = {
@@ -138,6 +139,7 @@ def _check_out(out: str, inputs: dict[str, str]) -> None:
 @click.option("--probability", is_flag=True, help="Write the probability of each label too (logistic loss only).")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.option("--zero-based", is_flag=True, help="Feature indices in DATA begin at 0.")
+@s3_endpoint
 @click.option(
     "--threads",
     type=click.IntRange(min=1),

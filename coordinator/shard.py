@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from acccocoa import manifest
+from acccocoa.cli import s3_endpoint
 from acccocoa.errors import ParseError, UsageError
 from acccocoa.manifest import By, Manifest
 
@@ -68,6 +69,7 @@ class Size(click.ParamType[int]):
     help="Threads that parse DATA.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest on standard output.")
+@s3_endpoint
 def shard(
     data: tuple[str, ...],
     shards: int,

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from acccocoa import dealing
+from acccocoa.dealing import By
 from acccocoa.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def claim_number(directory: Path) -> int:
     raise AssertionError("itertools.count has no end")
 
 
-def resolve(shard: str, by: str, stop: threading.Event) -> tuple[str, str] | None:
+def resolve(shard: str, by: By, stop: threading.Event) -> tuple[str, By] | None:
     """SHARD itself, unless it is a directory: then the part that falls to this worker, once data is dealt there.
 
     Returns

@@ -12,7 +12,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acccocoa import __version__
-from acccocoa.cli import ExitCodes
+from acccocoa.cache import Places
+from acccocoa.cli import ExitCodes, s3_endpoint
+from acccocoa.dealing import By
 from acccocoa.errors import WorkerUnreachable
 from acccocoa.security import open_channel
 from worker import server
@@ -70,6 +72,17 @@ def main() -> None:
     help="keep the dual variables here, to go on from after a crash",
 )
 @click.option(
+    "--cache",
+    metavar="DIR",
+    help="keep parsed text here [default: beside SHARD, or in --state]",
+)
+@click.option(
+    "--no-cache",
+    is_flag=True,
+    help="parse text anew, and keep nothing",
+)
+@s3_endpoint
+@click.option(
     "--exit-with-stdin",
     is_flag=True,
     help="end when standard input closes (used by the embedded cluster)",
@@ -85,9 +98,11 @@ def serve(
     threads: int,
     zero_based: bool,
     dtype: str,
-    by: str,
+    by: By,
     insecure: bool,
     state: str | None,
+    cache: str | None,
+    no_cache: bool,
     exit_with_stdin: bool,
     quiet: bool,
 ) -> None:
@@ -123,6 +138,7 @@ def serve(
         by=by,
         insecure=insecure,
         state=state,
+        places=Places(not no_cache, cache, state),
         serving=serving,
         stop=stop,
     )

@@ -8,6 +8,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from acccocoa import security
+from acccocoa.cache import Places
+from acccocoa.dealing import By
 from acccocoa.v1 import worker_pb2_grpc
 from worker import claim, source
 from worker.checkpoint import StateDirectory
@@ -32,9 +34,10 @@ def run(
     threads: int,
     zero_based: bool,
     dtype: str,
-    by: str,
+    by: By,
     insecure: bool,
     state: str | None,
+    places: Places,
     serving: threading.Event,
     stop: threading.Event,
 ) -> None:
@@ -63,7 +66,7 @@ def run(
         if taken is None:
             return
         shard, by = taken
-        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by)
+        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by, places=places)
         held = holdings.shard
         states = StateDirectory(state, held.content_hash, held.rows) if state is not None else None
         service.ready(holdings, states)

@@ -5,8 +5,11 @@ import time
 
 import numpy as np
 
-from acccocoa import dealing, libsvm, partition, shardfile
-from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
+from acccocoa import dealing, loading, partition
+from acccocoa.cache import NOWHERE, Places
+from acccocoa.errors import UsageError
+from acccocoa.examples import LABEL_SPELLINGS_KEPT
+from acccocoa.manifest import By, Part
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
 from worker.shard import build, build_by_features
@@ -14,42 +17,49 @@ from worker.shard import build, build_by_features
 _PART = re.compile(r"^(?P<file>.+)#(?P<part>\d+)/(?P<parts>\d+)$")
 
 
-def _examples(source: str, zero_based: bool, dtype: str, threads: int) -> tuple[Examples, str]:
-    if shardfile.is_shard_file(source):
-        return shardfile.read(source)
-    examples = libsvm.read([source], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads)
-    return examples, shardfile.content_hash(examples)
-
-
 def load(
-    source: str, *, zero_based: bool = False, dtype: str = "float32", threads: int = 1, by: str = "examples"
+    source: str,
+    *,
+    zero_based: bool = False,
+    dtype: str = "float32",
+    threads: int = 1,
+    by: By = "examples",
+    places: Places = NOWHERE,
 ) -> Holdings:
     """Load a shard and compile the kernels for it.
 
     Parameters
     ----------
-    source : a LIBSVM file (compressed or not), a shard file, or FILE#k/K: part k of K (counted from 0) of such a file
+    source : a LIBSVM file (compressed or not), a shard file, or FILE#k/K: part k of K (counted from 0) of such a file;
+        a file may be s3://BUCKET/KEY
     zero_based, dtype : how LIBSVM text is read
     threads : blocks to cut the shard into, at most
-    by : "examples" or "features", what parts and rows of the shard are
+    by : what parts and rows of the shard are; shards that were cut by features know it
+    places : where parsed text may be kept
 
     Raises
     ------
     DataError : the file cannot be read or parsed
-    UsageError : the part is out of range
+    UsageError : the part is out of range, or the file a shard that was cut in another way
     """
     began = time.perf_counter()
     match = _PART.match(source)
     name = source if match is None else match["file"]
-    part, parts = (0, 1) if match is None else (int(match["part"]), int(match["parts"]))
-    examples, digest = _examples(name, zero_based, dtype, threads)
+    number, parts = (0, 1) if match is None else (int(match["part"]), int(match["parts"]))
+    found = loading.load([name], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads, places=places)
+    examples, digest, part = found.examples, found.content_hash, found.part
+    if part is not None and part.by != by:
+        if part.by == "examples" or match is not None:
+            raise UsageError(f"--by {by}", f"{name} was cut by {part.by}", f"serve it by {part.by}")
+        by = part.by
     if match is not None:
-        digest = dealing.part_hash(digest, part, parts)
+        part = Part(digest, number, parts, by)
+        digest = dealing.part_hash(digest, number, parts)
     digest = dealing.hash_by(digest, by)
     if by == "features":
-        shard = build_by_features(examples, digest, part, parts, threads)
+        shard = build_by_features(examples, digest, number, parts, threads)
     else:
-        rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), part, parts)
+        rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), number, parts)
         shard = build(examples, digest, rows, threads)
     labels, counts = np.unique(shard.labels, return_counts=True)
     complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in examples.spellings for label in labels)
@@ -70,4 +80,6 @@ def load(
         label_counts_complete=complete,
         load_seconds=loaded - began,
         compile_seconds=time.perf_counter() - loaded,
+        index_base=found.index_base,
+        part=part,
     )
