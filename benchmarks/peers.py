@@ -701,7 +701,7 @@ def show(cell: Cell, lines: Sequence[Line], optimum: Optimum, mine: int) -> None
         f"\n{cell.name} ({cell.loaded.n:,} x {cell.loaded.d:,}, {cell.loaded.nnz:,} entries), {cell.loss}, "
         f"lam {cell.lam:g}: optimum {optimum.primal:.9g}, certified to {width:.0e}"
     )
-    click.echo(f"{'seconds, median (spread)':<30}" + "".join(f"{level:>22.0e}" for level in LEVELS))
+    click.echo(f"{'seconds, median (spread)':<30}" + "".join(f"{level:>25.0e}" for level in LEVELS))
     for line in lines:
         texts = [
             f"{median:.3f} ({min(line.times[level]):.3f}-{max(line.times[level]):.3f})"
@@ -709,12 +709,12 @@ def show(cell: Cell, lines: Sequence[Line], optimum: Optimum, mine: int) -> None
             else "-"
             for level in LEVELS
         ]
-        click.echo(f"{line.label:<30}" + "".join(f"{text:>22}" for text in texts) + (f"   {line.why}" * bool(line.why)))
+        click.echo(f"{line.label:<30}" + "".join(f"{text:>25}" for text in texts) + (f"   {line.why}" * bool(line.why)))
         for level in LEVELS if line.settings else ():
             if level in line.settings:
                 click.echo(f"    {level:.0e}: {line.settings[level]}")
     texts = [_ratio(*found) for found in ratios(lines, mine).values()]
-    click.echo(f"{'best peer / acccocoa':<30}" + "".join(f"{text:>22}" for text in texts))
+    click.echo(f"{'best peer / acccocoa':<30}" + "".join(f"{text:>25}" for text in texts))
 
 
 def _ratio(ratio: float | None, name: str) -> str:
@@ -723,15 +723,15 @@ def _ratio(ratio: float | None, name: str) -> str:
 
 def summary(found: Mapping[tuple[str, str, float], Mapping[float, tuple[float | None, str]]]) -> None:
     """Print the ratios of all cells."""
-    click.echo(f"\n{'best peer / acccocoa':<38}" + "".join(f"{level:>22.0e}" for level in LEVELS))
+    click.echo(f"\n{'best peer / acccocoa':<38}" + "".join(f"{level:>25.0e}" for level in LEVELS))
     for (name, loss, lam), cell in found.items():
-        click.echo(f"{name:<15} {loss:<14} {lam:<7g}" + "".join(f"{_ratio(*pair):>22}" for pair in cell.values()))
+        click.echo(f"{name:<15} {loss:<14} {lam:<7g}" + "".join(f"{_ratio(*pair):>25}" for pair in cell.values()))
     medians = []
     for level in LEVELS:
         # a level we did not reach counts as 0, so that it cannot flatter the median
         every = [cell[level][0] or 0.0 for cell in found.values()]
         medians.append(f"{statistics.median(every):.2f}, worst {min(every):.2f}" if every else "-")
-    click.echo(f"{'median cell':<38}" + "".join(f"{median:>22}" for median in medians))
+    click.echo(f"{'median cell':<38}" + "".join(f"{median:>25}" for median in medians))
 
 
 def _libraries(pairs: Sequence[str]) -> dict[str, str]:
