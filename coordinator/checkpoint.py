@@ -105,11 +105,13 @@ class Checkpoints:
         self._path = checkpoint_path(directory)
         self._head = {"version": FORMAT_VERSION, "job_id": job_id, "objective": objective, "algorithm": algorithm}
         self._trace_bytes = trace_bytes
+        self._trace_before = trace_bytes()
         self._clock = clock
         self._next_at = clock()
 
     def __call__(self, training: Training) -> bool:
         """The start of a round; True when it was written down."""
+        self._trace_before = self._trace_bytes()
         return self._clock() >= self._next_at and self.write(training)
 
     def write(self, training: Training) -> bool:
@@ -119,7 +121,9 @@ class Checkpoints:
         """
         began = self._clock()
         facts, arrays = training.state()
-        head = {**self._head, "trace_bytes": self._trace_bytes(), "facts": facts}
+        # the trace must not go beyond the state: what follows it will be told again
+        trace_bytes = self._trace_before if training.under_way else self._trace_bytes()
+        head = {**self._head, "trace_bytes": trace_bytes, "facts": facts}
         written = True
         try:
             with atomic_write(self._path) as out:

@@ -145,10 +145,12 @@ def train(settings: Settings) -> int:
                 keep.write(training)
             if training.model is not None and output.model is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
-                _write_model(output.model, job, settings.objective, training.model, {"status": status})
-                raise type(error)(
-                    error.offender, error.requirement, f"the best model so far is in {output.model}"
-                ) from error
+                try:
+                    _write_model(output.model, job, settings.objective, training.model, {"status": status})
+                    remedy = f"the best model so far is in {output.model}"
+                except UsageError as failed:
+                    remedy = f"nor could the best model so far be kept: {failed}"
+                raise type(error)(error.offender, error.requirement, remedy) from error
             raise
         summary = _summary(settings, job, shards, loop, cluster, outcome, epochs, started - began)
         stragglers = pace.stragglers(settings.cluster.straggler_factor)

@@ -54,29 +54,34 @@ class Trace:
     """Writes a JSON object a line, as the rounds are certified."""
 
     def __init__(self, path: str, keep_bytes: int = 0) -> None:
-        """keep_bytes : how much of an earlier trace there to keep; the run is resumed from there."""
+        """keep_bytes : how much of an earlier trace to keep once the first line comes; the run goes on from there."""
         self._path = path
+        self._begun = False
         try:
             # a trace grows while the run goes on, so that it can be followed and survives a killed run
             self._stream: TextIO = open(path, "a", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
             # /dev/null and pipes have no length
             self._regular = stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
-            if self._regular:
-                self._stream.truncate(min(keep_bytes, self._stream.tell()))
+            self._length = min(keep_bytes, self._stream.tell()) if self._regular else 0
         except OSError as error:
             raise UsageError(f"--trace {path}", f"cannot be written: {error.strerror or error}") from error
 
     def __call__(self, seen: CertifiedRound) -> None:
         """Write the line of that round."""
+        line = json.dumps(trace_object(seen)) + "\n"
         try:
-            self._stream.write(json.dumps(trace_object(seen)) + "\n")
+            if self._regular and not self._begun:
+                self._stream.truncate(self._length)
+                self._begun = True
+            self._stream.write(line)
         except OSError as error:
             raise UsageError(f"--trace {self._path}", f"cannot be written: {error.strerror or error}") from error
+        self._length += len(line)
 
     @property
     def bytes(self) -> int:
-        """Length of the file."""
-        return self._stream.tell() if self._regular else 0
+        """Length of the file, as far as its lines are whole."""
+        return self._length if self._regular else 0
 
     def close(self) -> None:
         """Close the file."""

@@ -245,6 +245,11 @@ class Training:
         """The run's state at the start of the round under way, or else of the next one: numbers and arrays."""
         return self._before or self._state()
 
+    @property
+    def under_way(self) -> bool:
+        """What `state` tells of is the start of a round that has not ended."""
+        return self._before is not None
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
         progress = asdict(replace(self.progress, seconds_before=self.seconds))
         loop_facts, loop_arrays = self.loop.state()

@@ -30,13 +30,14 @@ POLL_SECONDS = 0.005
 class Forked:
     """A process under way.
 
-    pid : its number
+    pid, name : its number, and what it was called
     exit_code : None while it runs; a negative one is the signal that ended it
     began, ended : on time.monotonic's clock
     """
 
-    def __init__(self, pid: int, stdout: Path, stderr: Path) -> None:
+    def __init__(self, pid: int, name: str, stdout: Path, stderr: Path) -> None:
         self.pid = pid
+        self.name = name
         self.began = time.monotonic()
         self.ended = 0.0
         self.exit_code: int | None = None
@@ -173,7 +174,7 @@ class Forkery:
             with self._answered:
                 assert self._answered.wait_for(lambda: self._answer is not None, 60.0), "the parent does not fork"
                 assert self._answer is not None
-                forked = Forked(self._answer, stdout, stderr)
+                forked = Forked(self._answer, name, stdout, stderr)
                 self._answer = None
                 if forked.pid in self._early:
                     forked.tell_exit(self._early.pop(forked.pid))

@@ -98,11 +98,13 @@ def dual(loss: str, lam: float, table: Table, alpha: Vector) -> float:
     """-(1/n) sum_i loss*(-alpha_i) - |A alpha|^2 / (2 lam)."""
     y = table.labels
     a = y * alpha
+    # the ends of the domain may be passed in the last digit
+    if loss in ("hinge", "logistic", "squared_hinge"):
+        assert a.min() >= -1e-14 * a.max()
+        a = np.maximum(a, 0.0)
     if loss in ("hinge", "logistic"):
-        assert a.min() >= 0
-        assert a.max() <= 1
-    if loss == "squared_hinge":
-        assert a.min() >= 0
+        assert a.max() <= 1.0 + 1e-14
+        a = np.minimum(a, 1.0)
 
     def entropy(t: Vector) -> Vector:
         return t * np.log(np.where(t > 0, t, 1.0))
