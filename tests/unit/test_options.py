@@ -136,13 +136,14 @@ FIELDS = [(config, field) for config in CONFIGS for field in dataclasses.fields(
 
 every_field = pytest.mark.parametrize(("config", "field"), FIELDS, ids=[field.name for _, field in FIELDS])
 
-VALUES: dict[str, str] = {"seed": "7", "l1_ratio": "0.5", "loss_parameter": "0.25", "gamma": "0.5"}
+VALUES = {"l1_ratio": "0.5", "loss_parameter": "0.25", "gamma": "0.5", "partition": "examples"}
 """Values for the fields that do not take just anything."""
 
 COMPANIONS: dict[str, tuple[str, ...]] = {
     "loss_parameter": ("--loss", "smoothed_hinge"),
-    "resume": ("--checkpoint", "3"),
-    "allow_change": ("--checkpoint", "3", "--resume"),
+    "manifest": ("--workers", "7"),
+    "resume": ("--checkpoint", "7"),
+    "allow_change": ("--checkpoint", "7", "--resume"),
 }
 """Further options a field does not go without."""
 
@@ -152,12 +153,15 @@ def flag_of(field: "dataclasses.Field[Any]") -> str:
 
 
 def sample(field: "dataclasses.Field[Any]") -> str:
-    """Some value other than the default, as text."""
+    """Some value other than the default, as text; the default itself where there is no other."""
     if isinstance(field.default, bool):
         return str(not field.default).lower()
+    if field.name in VALUES:
+        return VALUES[field.name]
     if isinstance(field.metadata["type"], click.Choice):
-        return next(str(choice) for choice in reversed(field.metadata["type"].choices) if choice != field.default)
-    return VALUES.get(field.name, "3")
+        choices = [str(choice) for choice in field.metadata["type"].choices]
+        return next((choice for choice in reversed(choices) if choice != field.default), choices[0])
+    return "7"
 
 
 @pytest.fixture
@@ -204,7 +208,7 @@ def test_every_field_is_an_environment_variable(
 
 def check_arrived(seen: dict[type, Any], config: type, field: "dataclasses.Field[Any]", text: str) -> None:
     value = getattr(seen[config], field.name)
-    assert value != field.default
+    assert value != field.default or field.metadata["type"].choices == (field.default,)
     assert str(value).lower() in {text, f"{text}.0"}
     others = [f for f in dataclasses.fields(config) if f.name != field.name]
     companions = {argument.removeprefix("--") for argument in COMPANIONS.get(field.name, ())}
@@ -221,7 +225,7 @@ def test_data_from_the_environment(trained: Callable[..., Any]) -> None:
 BAD_VALUES = [
     ("--lam", "0"), ("--lam", "-1"), ("--lam", "nan"), ("--lam", "inf"), ("--lam", "much"),
     ("--C", "0"), ("--C", "-1"), ("--C", "nan"),
-    ("--l1-ratio", "-0.1"), ("--l1-ratio", "1"), ("--l1-ratio", "nan"),
+    ("--l1-ratio", "-0.1"), ("--l1-ratio", "1.1"), ("--l1-ratio", "nan"),
     ("--loss", "cubic"), ("--positive-label", "yes"),
     ("--tol", "0"), ("--tol", "-1"), ("--tol", "nan"), ("--tol", "inf"),
     ("--abs-tol", "-1"), ("--abs-tol", "0"),
@@ -256,6 +260,7 @@ def test_bad_values_end_with_exit_code_2_and_name_the_flag(
     [
         (("--lam", "1", "--C", "1"), "--lam and --C"),
         (("--local", "2", "--workers", "localhost:1"), "--local and --workers"),
+        (("--manifest", "x"), "--manifest: is for --workers"),
         (("--resume",), "--resume: needs --checkpoint"),
         (("--allow-change",), "--allow-change: needs --resume"),
         (("--loss", "hinge", "--loss-parameter", "1"), "the hinge loss takes none"),

@@ -1,0 +1,176 @@
+"""train on an embedded cluster, from the data to the model and what others read in it."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from liblinear import liblinearutil
+
+from acccocoa import model
+from coordinator.predict import predict as predict_command
+from tests.integration.data import load, only_json, sidecar, sparse_text, weights
+from tests.integration.processes import Launcher
+
+KEYS = {
+    "status", "primal", "dual", "gap", "relative_gap", "rounds", "data_passes", "restarts", "resyncs", "seconds",
+    "bytes", "n", "d", "nnz", "workers", "threads", "loss", "lam", "l1_ratio", "partition", "gamma", "sigma",
+    "accelerate", "seed", "model",
+}  # fmt: skip
+"""Of the --json object, by the contract."""
+
+TRACE_KEYS = {
+    "round", "seconds", "data_passes", "theta", "primal", "dual", "gap", "relative_gap", "best_gap", "restart",
+    "bytes_pushed", "bytes_returned", "workers",
+}  # fmt: skip
+
+
+def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
+    finished = launch.run(
+        "coordinator",
+        "train",
+        sparse,
+        "--local",
+        2,
+        "--lam",
+        1e-3,
+        "--json",
+        "--model",
+        "m",
+        "--trace",
+        "t",
+        "--seed",
+        3,
+    )
+    assert finished.exit_code == 0, finished.stderr
+    data = load(sparse)
+
+    result = only_json(finished.stdout)
+    assert result.keys() >= KEYS
+    assert result["status"] == "converged"
+    assert 0 <= result["relative_gap"] <= 1e-3
+    assert result["gap"] == pytest.approx(result["primal"] - result["dual"], abs=1e-15)
+    assert result["relative_gap"] == pytest.approx(result["gap"] / result["primal"], rel=1e-12)
+    assert (result["n"], result["d"], result["nnz"]) == (*data.rows.shape, data.rows.nnz)
+    assert (result["workers"], result["threads"], result["gamma"], result["sigma"]) == (2, 1, 1.0, 2.0)
+    assert (result["loss"], result["lam"], result["l1_ratio"]) == ("hinge", 1e-3, 0.0)
+    assert (result["partition"], result["accelerate"], result["seed"], result["model"]) == ("examples", True, 3, "m")
+    assert result["rounds"] > 1
+    assert 1 < result["data_passes"] <= result["rounds"]
+    assert result["seconds"].keys() == {"load", "compile", "solve", "total"}
+    assert all(seconds >= 0 for seconds in result["seconds"].values())
+    assert result["seconds"]["total"] <= finished.seconds
+    assert result["bytes"].keys() == {"pushed", "returned"}
+    assert all(count > 80 * 8 * result["rounds"] for count in result["bytes"].values())
+
+    check_progress(finished.stderr)
+    check_trace(launch.directory / "t", result)
+    assert sorted(path.name for path in launch.directory.iterdir()) == ["m", "m.json", "t"]
+
+    beside = sidecar(launch.directory / "m")
+    assert beside.pop("labels") == ["+1", "-1"]
+    assert len(beside.pop("model_sha256")) == 64
+    for each in (beside, result):
+        del each["seconds"]["total"]
+    assert beside == result
+
+    assert data.primal("hinge", 1e-3, weights(launch.directory / "m"), 1.0) == pytest.approx(result["primal"], rel=1e-9)
+
+    predicted = launch.run("coordinator", "predict", "--model", "m", sparse)
+    assert predicted.exit_code == 0
+    labels = predicted.stdout.splitlines()
+    assert set(labels) == {"+1", "-1"}
+    correct = sum(float(label) == truth for label, truth in zip(labels, data.labels, strict=True))
+    assert correct / data.n > 0.8
+    assert predicted.stderr == f"accuracy = {100 * correct / data.n:.6g}% ({correct}/{data.n})\n"
+
+
+def check_progress(stderr: str) -> None:
+    lines = stderr.splitlines()
+    assert "\r" not in stderr
+    assert "\x1b" not in stderr
+    assert all(line.startswith(("reading ", "starting 2 workers", "training on ", "round ")) for line in lines), stderr
+    assert lines[-1].startswith("round ")
+
+
+def check_trace(path: Path, result: dict[str, Any]) -> None:
+    trace = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(line.keys() == TRACE_KEYS for line in trace)
+    assert all(
+        worker.keys() == {"compute_seconds", "wait_seconds", "steps"} for line in trace for worker in line["workers"]
+    )
+    for key in ("round", "seconds", "data_passes", "bytes_pushed", "bytes_returned"):
+        values = [line[key] for line in trace]
+        assert values == sorted(values), key
+    gaps = [line["best_gap"] for line in trace]
+    assert gaps == sorted(gaps, reverse=True)
+    assert all(line["gap"] == line["primal"] - line["dual"] >= line["best_gap"] for line in trace)
+    last = trace[-1]
+    assert last["round"] == result["rounds"]
+    assert last["relative_gap"] <= 1e-3
+    assert min(line["primal"] for line in trace) == result["primal"]
+    assert sum(line["restart"] for line in trace) <= result["restarts"]
+
+
+def predict(directory: Path, name: str, data: str = "data") -> list[str]:
+    """What the command `predict` writes, without the start of another process."""
+    arguments = ["--model", str(directory / name), str(directory / data)]
+    result = CliRunner().invoke(predict_command, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("labels", [("-1", "+1"), ("0", "1"), ("2", "4"), ("-1.0", "1.0")], ids="{0[0]},{0[1]}".format)
+def test_labels_come_back_as_they_were_spelled(labels: tuple[str, str], launch: Launcher) -> None:
+    data = launch.directory / "data"
+    data.write_bytes(sparse_text(120, 20, labels=labels))
+    trained = launch.run("coordinator", "train", "data", "--local", 1, "--lam", 0.01, "--model", "m", "--quiet")
+    assert (trained.exit_code, trained.stdout, trained.stderr) == (0, "", "")
+    assert sidecar(launch.directory / "m")["labels"] == [labels[1], labels[0]]
+    ours = predict(launch.directory, "m")
+    assert set(ours) == set(labels)
+
+    # LIBLINEAR predicts the same from the same file
+    y, x = liblinearutil.svm_read_problem(str(data))
+    theirs, _, _ = liblinearutil.predict(y, x, liblinearutil.load_model(str(launch.directory / "m")), "-q")
+    assert theirs == [float(label) for label in ours]
+
+
+def test_positive_label(launch: Launcher) -> None:
+    (launch.directory / "data").write_bytes(sparse_text(120, 20, labels=("2", "4")))
+    train = ("train", "data", "--local", 1, "--lam", 0.01, "--quiet", "--positive-label", 2, "--model", "m")
+    assert launch.run("coordinator", *train).exit_code == 0
+    assert model.load(launch.directory / "m").labels == ("2", "4")
+    labels = load(launch.directory / "data").labels
+    correct = sum(float(label) == truth for label, truth in zip(predict(launch.directory, "m"), labels, strict=True))
+    assert correct > 0.8 * len(labels)
+
+
+def test_data_from_standard_input_or_compressed(launch: Launcher) -> None:
+    text = sparse_text(120, 20)
+    (launch.directory / "data.gz").write_bytes(gzip.compress(text))
+    piped = launch.start(
+        "coordinator", "train", "-", "--local", 1, "--lam", 0.01, "--quiet", "--model", "a", piped=True
+    )
+    piped.type(text)
+    piped.close_stdin()
+    assert piped.finish().exit_code == 0
+    settings = {"ACCCOCOA_TRAIN_LAM": "0.01", "ACCCOCOA_TRAIN_MODEL": "b", "ACCCOCOA_TRAIN_DATA": "data.gz"}
+    assert launch.run("coordinator", "train", "--local", 1, "--quiet", environment=settings).exit_code == 0
+    assert (launch.directory / "a").read_bytes() == (launch.directory / "b").read_bytes()
+
+
+def test_surroundings_do_not_matter(launch: Launcher, sparse: Path) -> None:
+    # files that Python would import for ours if it were let, and proxies that gRPC would use if it were let
+    for name in ("worker.py", "numpy.py", "grpc.py"):
+        (launch.directory / name).write_text("import sys; sys.exit(99)\n")
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy"), "http://127.0.0.1:9")
+    trained = launch.run(
+        *("coordinator", "train", sparse, "--lam", 0.01, "--quiet", "--json", "--connect-timeout", 10),
+        # for the coordinator itself; its installed command does not look there either
+        environment={"PYTHONSAFEPATH": "1", **proxies},
+    )
+    assert (trained.exit_code, trained.stderr) == (0, "")
+    assert only_json(trained.stdout)["status"] == "converged"
