@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from acccocoa.dealing import hash_by
 from acccocoa.errors import AcccocoaError, DataError, WorkerRefused
+from acccocoa.manifest import By, Manifest, Part, ShardEntry
 from acccocoa.protocol import PROTOCOL_VERSION, version_mismatch
 from coordinator.handshake import Job, ShardDescription, combine
 
@@ -80,7 +82,7 @@ def test_one_shard() -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_another_protocol_version() -> None:
@@ -138,7 +140,7 @@ def test_a_regression_takes_any_labels(regression: bool) -> None:
             combined(parts)
 
 
-# -------------------------------------------------------------------------------------------------------------- labels
+# --------------------------------------------------------------------------------------------------------------- labels
 
 
 def test_the_larger_label_is_positive_over_all_shards() -> None:
@@ -208,3 +210,112 @@ def test_a_description_that_makes_no_sense(nonsense: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("theirs", "fits"), [(PROTOCOL_VERSION, True), (PROTOCOL_VERSION + 1, False), (0, False)])
 def test_version_mismatch(theirs: int, fits: bool) -> None:
     assert (version_mismatch(theirs, "", "0.1.0") is None) == fits
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts
+
+CUT = "c" * 64
+OTHER = "d" * 64
+
+
+def part(number: int, parts: int = 3, whole: str = CUT, source: str | None = None) -> dict[str, Any]:
+    name = f"/data/part-{number}-of-{parts}.shard" if source is None else source
+    return {"part": Part(whole, number, parts), "source": name}
+
+
+def test_all_parts_of_a_cut() -> None:
+    assert combined(shards(part(2), part(0), part(1))).n == 120
+
+
+def test_a_part_that_nobody_holds() -> None:
+    error = refusal(WorkerRefused, part(2), part(0))
+    assert error.offender == "/data/part-1-of-3.shard"
+    assert error.requirement == "1 of 3 shards is held by no worker"
+    assert error.remedy == "start a worker for each, and name it, too"
+
+
+@pytest.mark.parametrize(
+    ("source", "number", "parts", "missing"),
+    [
+        ("file#1/3", 1, 3, "file#0/3, file#2/3"),
+        ("s3://b/k-part-9/file#0/2", 0, 2, "s3://b/k-part-9/file#1/2"),
+        ("d/part-07-of-11.txt", 7, 11, "d/part-00-of-11.txt, d/part-01-of-11.txt"),
+        ("renamed", 0, 2, f"part 1 of 2 of {CUT[:12]}"),
+        ("part-1-of-2.shard", 0, 2, f"part 1 of 2 of {CUT[:12]}"),
+    ],
+)
+def test_what_missing_parts_are_called(source: str, number: int, parts: int, missing: str) -> None:
+    error = refusal(WorkerRefused, part(number, parts, source=source))
+    assert error.offender.startswith(missing)
+
+
+def test_many_missing_parts() -> None:
+    error = refusal(WorkerRefused, part(0, 40, source="file#0/40"))
+    assert error.offender.endswith(", file#10/40 and 29 more")
+    assert error.requirement == "39 of 40 shards are held by no worker"
+
+
+def test_the_same_part_twice() -> None:
+    same = {"content_hash": "aa"}
+    error = refusal(WorkerRefused, part(0) | same, part(1), part(0) | same, part(2))
+    assert str(error) == "workers a:1 and c:1: hold the same shard, part 0 of 3; give every worker a shard of its own"
+    error = refusal(WorkerRefused, part(0), part(1), part(0), part(2))  # made twice, and not alike
+    assert str(error) == "workers a:1 and c:1: both hold part 0 of 3; give every worker a shard of its own"
+
+
+@pytest.mark.parametrize("other", [part(1, 3, OTHER), part(1, 4)])
+def test_parts_of_different_cuts(other: dict[str, Any]) -> None:
+    error = refusal(WorkerRefused, part(0), other, part(2))
+    assert error.offender == "workers a:1 and b:1"
+    assert error.requirement.startswith(
+        "hold shards of different cuts: /data/part-0-of-3.shard (cccccccccccc, part 0 of 3) and /data/part-1-of-"
+    )
+    assert error.remedy == "give every worker a shard of the same cut"
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_worker_without_a_part_among_those_with_one(position: int) -> None:
+    changes = [part(0, 2), part(1, 2)]
+    changes.insert(position, {"source": "file"})
+    error = refusal(WorkerRefused, *changes)
+    assert error.offender == f"worker {'abc'[position]}:1"
+    assert error.requirement.startswith("holds file, which is no part of the cut that worker ")
+
+
+def test_first_feature_numbers() -> None:
+    assert combined(shards({"index_base": 1}, {}, {"index_base": 1})).n == 120
+    error = refusal(WorkerRefused, {"index_base": 1}, {}, {"index_base": 0})
+    assert error.offender == "workers"
+    assert error.requirement == "count the features of their text from different numbers (a:1: 1, c:1: 0)"
+    assert error.remedy == "start all or none with --zero-based"
+
+
+def manifest(*hashes: str, by: By = "examples") -> Manifest:
+    entries = tuple(ShardEntry(f"part-{i}.shard", digest, 40, 7, 100, 1) for i, digest in enumerate(hashes))
+    return Manifest(by, 0, "float32", 1, 40 * len(hashes), 7, 100 * len(hashes), BOTH, (), entries)
+
+
+def with_manifest(found: Manifest, *changes: dict[str, Any]) -> Job:
+    return combine(shards(*changes), classifier=True, positive_label=None, software_version="0.1.0", manifest=found)
+
+
+def test_shards_of_the_manifest() -> None:
+    assert with_manifest(manifest("01", "00"), {}, {}).n == 80
+    by_features = {"by_features": True, "features": 7}
+    hashes = [hash_by(digest, "features") for digest in ("00", "01")]
+    changes = [by_features | {"content_hash": digest} for digest in hashes]
+    assert with_manifest(manifest("00", "01", by="features"), *changes).by_features
+
+
+def test_a_shard_that_is_not_in_the_manifest() -> None:
+    with pytest.raises(WorkerRefused) as caught:
+        with_manifest(manifest("00", "02"), {}, {"source": "file"})
+    assert caught.value.offender == "worker b:1"
+    assert caught.value.requirement == "holds file, whose content is that of no shard in the manifest"
+
+
+def test_a_shard_of_the_manifest_that_nobody_holds() -> None:
+    with pytest.raises(WorkerRefused) as caught:
+        with_manifest(manifest("02", "00", "01", "03"), {}, {})
+    assert caught.value.offender == "part-0.shard, part-3.shard"
+    assert caught.value.requirement == "2 of 4 shards are held by no worker"
