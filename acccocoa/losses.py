@@ -141,6 +141,18 @@ def derivative(loss: Loss, y: Vector, p: Vector) -> Vector:
     return -y * b if loss.classifier else -np.sign(y - p) * b
 
 
+def second_derivative(loss: Loss, y: Vector, p: Vector) -> Vector:
+    """Slope of `derivative` in p, where it has one (else that of one side); smooth losses; shapes (n,), float64."""
+    if loss.logistic:
+        e = np.exp(-np.abs(np.clip(p, -700, 700)))
+        return e / (1.0 + e) ** 2
+    t = slack(loss, y, p)
+    quadratic = t <= loss.bound * loss.curvature
+    if loss.classifier or loss.epsilon > 0.0:
+        quadratic &= t > 0.0
+    return np.where(quadratic, 1.0 / loss.curvature, 0.0)
+
+
 def conjugate(loss: Loss, y: Vector, beta: Vector, s: Vector) -> Vector:
     """s_i * loss_i*(-beta_i / s_i); inf outside the domain; shapes (n,), float64.
 

@@ -12,6 +12,7 @@ FeatureProblem by features (section 1b): the coordinates of (A) are the model's 
 Everything here is float64. The kernels of the workers are tested against it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,6 +98,9 @@ class PrimalDual(Protocol):
     def at_hand(self, best: "Certified", now: "Certified") -> "Certified":
         """The best pair whose two points still exist: w of any round is kept, alpha is where the workers stand now."""
 
+    def model_of(self, alpha: Vector, v: Vector) -> Vector:
+        """Where alpha is the model: alpha with what else belongs to the model, from v = A alpha."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -181,6 +185,21 @@ class Problem:
         """See PrimalDual: w is the model."""
         return Certified(best.primal, now.dual)
 
+    def model_of(self, alpha: Vector, v: Vector) -> Vector:
+        """See PrimalDual; not for this partition."""
+        raise AssertionError("w is the model")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A feature that has the same value in every example; by features the coordinator finds its weight by itself.
+
+    value : of the feature, > 0;  regularised : its weight counts in the regulariser
+    """
+
+    value: float
+    regularised: bool
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureProblem:
@@ -192,6 +211,12 @@ class FeatureProblem:
     y : labels, float64, shape (n,), +1 / -1 for classifiers
     s : weights of the examples, float64, shape (n,)
     l1_ratio : eta, 0 < eta <= 1
+    constant : a constant feature beside those the workers have
+
+    With a constant feature of value B and weight b, f is min over b of (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b): the
+    minimum of a jointly convex function over one of its variables is convex, and its gradient is that of the sum at the
+    minimising b, with the same Lipschitz constant. Its conjugate is f*(w) + g*(-B 1'w): without g, where 1'w = 0, which
+    every gradient of f satisfies.
     """
 
     loss_name: str
@@ -200,6 +225,7 @@ class FeatureProblem:
     s: Vector
     l1_ratio: float = 1.0
     loss_parameter: float | None = None
+    constant: Constant | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
@@ -248,16 +274,58 @@ class FeatureProblem:
         return Subproblem(g, self.lipschitz, 1.0, labelled=False)
 
     def f(self, v: Vector) -> float:
-        """f(v) = (1/n) sum_i s_i loss(y_i, v_i); v has shape (n,)."""
-        return float((self.s * losses.value(self.loss, self.y, v)).sum()) / self.n
+        """f(v) = (1/n) sum_i s_i loss(y_i, v_i), with a constant feature min over its weight; v has shape (n,)."""
+        b = self.constant_weight(v)
+        value = float((self.s * losses.value(self.loss, self.y, self._shifted(v, b))).sum()) / self.n
+        if self.constant is not None and self.constant.regularised:
+            value += self.lam * (self.l1_ratio * abs(b) + 0.5 * (1.0 - self.l1_ratio) * b * b)
+        return value
 
     def grad_f(self, v: Vector) -> Vector:
         """grad f(v), shape (n,)."""
-        return self.s * losses.derivative(self.loss, self.y, v) / self.n
+        shifted = self._shifted(v, self.constant_weight(v))
+        return self.s * losses.derivative(self.loss, self.y, shifted) / self.n
+
+    def _shifted(self, v: Vector, b: float) -> Vector:
+        return v if self.constant is None else v + self.constant.value * b
+
+    def constant_weight(self, v: Vector) -> float:
+        """The weight b of the constant feature with the least (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b)."""
+        constant = self.constant
+        if constant is None:
+            return 0.0
+        l1, l2 = (self.lam * self.l1_ratio, self.lam * (1.0 - self.l1_ratio)) if constant.regularised else (0.0, 0.0)
+        share = constant.value / self.n
+
+        def slope(b: float) -> float:
+            """Of the losses and the smooth part of g: it never falls."""
+            p = v + constant.value * b
+            return share * float(self.s @ losses.derivative(self.loss, self.y, p)) + l2 * b
+
+        def rise(b: float) -> float:
+            """The slope's slope."""
+            p = v + constant.value * b
+            return share * constant.value * float(self.s @ losses.second_derivative(self.loss, self.y, p)) + l2
+
+        at_zero = slope(0.0)
+        if abs(at_zero) <= l1:
+            return 0.0
+        kink = l1 if at_zero > 0.0 else -l1
+        largest = float(np.abs(v).max()) / constant.value
+        return _root_of_rising(lambda b: slope(b) - kink, rise, at_zero - kink, largest)
+
+    def model_of(self, alpha: Vector, v: Vector) -> Vector:
+        """See PrimalDual: the weight of the constant feature comes last."""
+        return alpha if self.constant is None else np.append(alpha, self.constant_weight(v))
 
     def f_conjugate(self, w: Vector) -> float:
-        """f*(w) = (1/n) sum_i s_i loss*(n w_i / s_i); inf outside its domain; w has shape (n,)."""
-        return float(losses.conjugate(self.loss, self.y, -self.n * w, self.s).sum()) / self.n
+        """(1/n) sum_i s_i loss*(n w_i / s_i); inf outside its domain; w has shape (n,)."""
+        beta = -self.n * w
+        if np.isfinite(self.loss.bound):
+            # a gradient of f at the end of the domain may be beyond it in its last digit
+            bound = self.s * self.loss.bound
+            beta = np.where(np.abs(beta) <= bound * (1.0 + 1e-14), np.clip(beta, -bound, bound), beta)
+        return float(losses.conjugate(self.loss, self.y, beta, self.s).sum()) / self.n
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:
         """O_A(alpha) = P(alpha), from the predictions v and sum_j g(alpha_j)."""
@@ -268,6 +336,13 @@ class FeatureProblem:
 
         loss_sum : sum_j g*(-A_j'w);  largest : max_j |A_j'w|, which bounds the multiple by lam / largest
         """
+        if self.constant is not None and self.constant.regularised:
+            # one more column, of which the workers know nothing
+            product = self.constant.value * abs(float(w.sum()))
+            largest = max(largest, product)
+            if self.l1_ratio < 1.0:
+                beyond = max(product - self.lam * self.l1_ratio, 0.0)
+                loss_sum += beyond * beyond / (2.0 * self.lam * (1.0 - self.l1_ratio))
         if self.l1_ratio < 1.0:
             return self.f_conjugate(w) + loss_sum
         limit = self.lam / largest if largest > 0 else np.inf
@@ -292,6 +367,42 @@ class FeatureProblem:
     def at_hand(self, best: "Certified", now: "Certified") -> "Certified":
         """See PrimalDual: alpha is the model."""
         return Certified(now.primal, best.dual)
+
+
+def _root_of_rising(
+    function: Callable[[float], float], slope: Callable[[float], float], at_zero: float, largest: float
+) -> float:
+    """Where a function that never falls is 0: Newton's method from 0, kept within what is known by then.
+
+    at_zero : its value at 0, not 0;  largest : numbers below the last digit of this do not matter
+    """
+    low, high = (-np.inf, 0.0) if at_zero > 0.0 else (0.0, np.inf)
+    x, value = 0.0, at_zero
+    reach = max(largest, 1.0)
+    for _ in range(ROOT_STEPS):
+        rise = slope(x)
+        moved = x - value / rise if rise > 0.0 else np.nan
+        if not low < moved < high:
+            if np.isfinite(low) and np.isfinite(high):
+                moved = 0.5 * (low + high)
+            else:
+                # nothing bounds that side yet
+                moved = x + reach if value < 0.0 else x - reach
+                reach *= 4.0
+        if abs(moved - x) <= 2.0**-52 * max(abs(moved), largest):
+            return moved
+        x, value = moved, function(moved)
+        if value == 0.0:
+            return x
+        if value > 0.0:
+            high = x
+        else:
+            low = x
+    return x
+
+
+ROOT_STEPS = 200
+"""Beyond what bisection takes to the last digit; reached where there is no root, the losses falling for ever."""
 
 
 @dataclass(frozen=True)

@@ -344,10 +344,12 @@ class Training:
         round_number = loop.round
         if problem.alpha_is_model:
             self._workers.push(replace(request, coordinates=True, repeats_w=True), self._works, w)
-            self._alpha = self._workers.coordinates()
+            alpha = self._workers.coordinates()
         asked = replace(request, audit=True, finish=True, next_lineage=_new_lineage(), repeats_w=True)
         self._workers.push(asked, self._works, w)
         v = self._audited()
+        if problem.alpha_is_model:
+            self._alpha = problem.model_of(alpha, v)
         self._stand_at(v, asked.next_lineage)
         now = problem.certified(problem.objective_a(v, self._conjugate_sum), self._objective_b)
         self.best.offer(now, w, loop.round)
