@@ -78,7 +78,7 @@ class Writer:
 
     Parameters
     ----------
-    out : seekable, written from its beginning
+    out : seekable; what is in it goes
     n, nnz, dtype : of all pieces together
     spellings : as in Examples
     room : bytes of JSON that `about` will need at most
@@ -113,6 +113,8 @@ class Writer:
         self._header_bytes = len(self._header("0" * 64, {})) + room
         self._begin = _aligned(_PREFIX_BYTES + self._header_bytes)
         self._filled = dict.fromkeys(_ARRAYS, 0)
+        out.seek(0)
+        out.truncate()
         self._put("indptr", np.zeros(1, np.int64))
 
     def _header(self, digest: str, about: Mapping[str, Any]) -> bytes:

@@ -1,5 +1,6 @@
 """Shard files: what was written comes back, and nothing that was cut or damaged does."""
 
+import itertools
 import json
 import os
 import zlib
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from acccocoa import libsvm, shardfile
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
-from acccocoa.shardfile import MAGIC, content_hash, is_shard_file, read, write
+from acccocoa.shardfile import MAGIC, Writer, content_hash, is_shard_file, load, read, write
 
 START = len(MAGIC) + 16
 """Where the header begins."""
@@ -346,3 +347,56 @@ def test_an_old_file_is_replaced_under_a_reader(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         write(tmp_path / "missing" / "shard", small())
+
+
+# ------------------------------------------------------------------------------------------------------- piece by piece
+
+
+def piece(made: Examples, first: int, last: int) -> Examples:
+    """Rows first to last, as views that begin somewhere."""
+    begin, end = int(made.indptr[first]), int(made.indptr[last])
+    return Examples(
+        made.indptr[first : last + 1], made.indices[begin:end], made.values[begin:end], made.labels[first:last]
+    )
+
+
+@pytest.mark.parametrize("cuts", [[0, 4], [0, 1, 4], [0, 2, 2, 3, 4]])
+def test_in_pieces_or_at_once(cuts: list[int], tmp_path: Path) -> None:
+    write(tmp_path / "once", small(), {"more": [1]})
+    with (tmp_path / "pieces").open("w+b") as file:
+        file.write(b"something longer than a shard file would be" * 100)
+        writer = Writer(file, 4, small().nnz, np.dtype(np.float32), small().spellings, room=len('{"more": [1]}'))
+        for first, last in itertools.pairwise(cuts):
+            writer.append(piece(small(), first, last))
+        assert writer.finish() == content_hash(small())
+        writer.describe({"more": [1]})
+    assert (tmp_path / "pieces").read_bytes() == (tmp_path / "once").read_bytes()
+    assert load(tmp_path / "once").about == {"more": [1]}
+
+
+def test_no_shard_file_before_it_is_described(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w+b") as file:
+        writer = Writer(file, 4, small().nnz, np.dtype(np.float32), {})
+        writer.append(small())
+        writer.finish()
+        file.flush()
+        assert not is_shard_file(tmp_path / "file")
+        with pytest.raises(ValueError, match="takes more than the room for it"):
+            writer.describe({"more": "than expected"})
+        writer.describe({})
+    assert is_shard_file(tmp_path / "file")
+
+
+def test_pieces_that_are_missing(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w+b") as file:
+        writer = Writer(file, 4, small().nnz, np.dtype(np.float32), {})
+        writer.append(piece(small(), 0, 3))
+        with pytest.raises(ValueError, match="the pieces fill"):
+            writer.finish()
+
+
+def test_called_something_else_in_messages(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "file", name="s3://bucket/key")
+    assert caught.value.offender == "s3://bucket/key"
