@@ -144,8 +144,10 @@ def test_blocks_cover_all_rows_once(row_nnz: list[int], threads: int) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "entries", "bucket"),
-    [(1, 40, 1), (63, 40, 1), (127, 40, 1), (128, 40, 2), (1023, 40, 15), (1024, 40, 16), (100_000, 40, 16)]
-    + [(1, 12, 1), (128, 12, 2), (256, 12, 4), (100_000, 12, 4), (100_000, 0, 4)],
+    [
+        *((1, 40, 1), (63, 40, 1), (127, 40, 1), (128, 40, 2), (1023, 40, 15), (1024, 40, 16), (100_000, 40, 16)),
+        *((1, 12, 1), (128, 12, 2), (256, 12, 4), (100_000, 12, 4), (100_000, 0, 4)),
+    ],
 )
 def test_buckets_are_as_large_as_leaves_enough_of_them(rows: int, entries: int, bucket: int) -> None:
     (block,) = cut_blocks(entries * np.arange(rows + 1, dtype=np.uint64), 1)
