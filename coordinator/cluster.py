@@ -3,8 +3,10 @@
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -29,6 +31,10 @@ WATCH_SECONDS = 0.25
 RETRY_SECONDS = 0.5
 """Pause between two attempts to reach a lost worker."""
 
+LOG_BYTES = 1 << 28
+LOG_ROUNDS = 10_000
+"""How much is remembered of the rounds there were, for workers that come back from an earlier one."""
+
 LOSSES = 20
 """A worker may be lost so many times before the best gap improves; see Cluster."""
 
@@ -37,8 +43,9 @@ class Cluster:
     """All workers of a job. Messages overlap; results come in rank order, whatever order they arrive in.
 
     A worker that is lost in a round is looked for until `patience` is over. Found with its state, it is asked the same
-    again, and nobody else notices. Found with an older state or none, StateLost is raised when the others are done, and
-    the run goes on by `resync`.
+    again, and nobody else notices. Found with an older state, or with none, it is given the rounds since then once
+    more, as far as they are remembered, and computes the same as then. Where they are not, StateLost is raised when the
+    others are done, and the run goes on by `resync`.
 
     Patience is a budget: it is renewed when the run's best gap improves (`improved`), not when the worker comes back. A
     worker that dies in every round would otherwise keep the run busy for ever. Every loss takes at least 1 / LOSSES of
@@ -64,6 +71,8 @@ class Cluster:
     ) -> None:
         self.links = list(links)
         self.lost_and_found = 0
+        self.replayed = 0
+        self._log = _Log()
         self._patience = patience
         self._spent: dict[WorkerLink, float] = {}
         self._queue = queue
@@ -215,6 +224,9 @@ class Cluster:
         """Send the round to every worker."""
         self._round = request.round
         self._lineage = request.lineage
+        if request.finish:
+            self._log.clear()
+        self._log.note(request, works, w)
         self._each(lambda link: link.push(request, works[link.rank], w))
 
     def certificates(self) -> list[CertificateTerms]:
@@ -243,6 +255,7 @@ class Cluster:
         """Every worker's A_k alpha_k, in rank order; z := alpha, and that round of that lineage comes next."""
         self._round = round_number
         self._lineage = lineage
+        self._log.clear()
 
         def resync(link: WorkerLink) -> Contribution:
             while True:
@@ -287,14 +300,14 @@ class Cluster:
             while time.monotonic() < began + left and not self.give_up():
                 try:
                     ready = link.reopen(self._round, self._lineage, began + left)
+                    self.lost_and_found += 1
+                    if ready:
+                        self._tell(f"{link} is back")
+                    return ready or self._replay(link)
                 except (ClusterError, UsageError) as error:  # a file of addresses may be missing for a moment
                     why = error
                     if self._closed.wait(RETRY_SECONDS):
                         break
-                else:
-                    self.lost_and_found += 1
-                    self._tell(f"{link} is back{'' if ready else ' without its state of this round'}")
-                    return ready
         finally:
             waited = max(time.monotonic() - began, self._patience / LOSSES)
             self._spent[link] = self._spent.get(link, 0.0) + waited
@@ -305,6 +318,18 @@ class Cluster:
             f"{lost.requirement}, and could not be had back within {left:.3g} s ({why.requirement})",
             lost.remedy,
         ) from why
+
+    def _replay(self, link: WorkerLink) -> bool:
+        """Lead a worker that is back to the start of the round under way; False when that is not possible."""
+        rounds = self._log.since(link.position, (self._round, self._lineage))
+        if rounds is None:
+            self._tell(f"{link} is back without its state of this round")
+            return False
+        self._tell(f"{link} is back and repeats the last {len(rounds)} rounds")
+        for request, works, w in rounds:
+            link.replay(request, works[link.rank], w)
+        self.replayed += len(rounds)
+        return True
 
     def improved(self) -> None:
         """The run's best gap has improved: patience with every worker is as at the beginning."""
@@ -327,3 +352,42 @@ class Cluster:
             link.close()
         self._pool.shutdown()
         self._watch.join()
+
+
+class _Log:
+    """The rounds that were solved since the last resync, as they were asked for; the oldest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._rounds: deque[tuple[RoundRequest, Sequence[Work], Vector]] = deque()
+        self._bytes = 0
+        self._marked: int | None = None
+
+    def clear(self) -> None:
+        """Forget everything: no state from before leads to the present one."""
+        self._rounds.clear()
+        self._bytes = 0
+
+    def note(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
+        """A request goes out."""
+        if request.mark:
+            self._marked = request.round
+        if not request.solve:
+            return
+        # whatever part of the round asked for the mark
+        mark = request.mark or self._marked == request.round
+        self._rounds.append((replace(request, mark=mark), works, w))
+        self._bytes += w.nbytes
+        while self._bytes > LOG_BYTES or len(self._rounds) > LOG_ROUNDS:
+            _, _, forgotten = self._rounds.popleft()
+            self._bytes -= forgotten.nbytes
+
+    def since(
+        self, state: tuple[int, str | None], now: tuple[int, str]
+    ) -> list[tuple[RoundRequest, Sequence[Work], Vector]] | None:
+        """The rounds that lead from that state to the start of the round under way; None when they are not known."""
+        rounds = [entry for entry in self._rounds if entry[0].round < now[0]]
+        for at, (first, _, _) in enumerate(rounds):
+            if (first.round, first.lineage) == state:
+                last = rounds[-1][0]
+                return rounds[at:] if (last.round + 1, last.next_lineage) == now else None
+        return None

@@ -318,6 +318,7 @@ def _summary(
         "restarts": outcome.restarts,
         "resyncs": outcome.resyncs,
         "reconnects": cluster.lost_and_found,
+        "replayed": cluster.replayed,
         "drift": outcome.drift,
         "seconds": {
             "load": max(0.0, seconds_before - compile_seconds),

@@ -44,6 +44,7 @@ class WorkerLink:
     ----------
     address : HOST:PORT
     rank : 0 .. K-1
+    position : round and lineage of the newest state the worker had when its stream began; lineage None: of no use
     candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
     silence : seconds without any message after which a worker that should answer counts as lost
     """
@@ -70,6 +71,7 @@ class WorkerLink:
         self._silence = silence
         self._start: pb.Start | None = None
         self._outstanding: _Outstanding | None = None
+        self.position: tuple[int, str | None] = (0, None)
         self._connect(address)
 
     def __str__(self) -> str:
@@ -185,6 +187,7 @@ class WorkerLink:
         self.buckets = buckets
         # it has the job now: found again, it must not begin anew
         self._start.warm = False
+        self.position = (started.round, started.lineage if started.HasField("lineage") else None)
         return started.ready
 
     def reopen(self, round_number: int, lineage: str, deadline: float) -> bool:
@@ -231,6 +234,9 @@ class WorkerLink:
     def push(self, request: RoundRequest, work: Work, w: Vector) -> None:
         """Send a round with w_t restricted to the worker's support."""
         self._outstanding = _Outstanding(request, work, w)
+        self._push(request, work, w)
+
+    def _push(self, request: RoundRequest, work: Work, w: Vector) -> None:
         message = pb.Round(
             round=request.round,
             lineage=request.lineage,
@@ -246,6 +252,7 @@ class WorkerLink:
             mark=request.mark,
             audit=request.audit,
             finish=request.finish,
+            replay=request.replay,
             coordinates=request.coordinates,
             sample=request.sample,
         )
@@ -263,6 +270,11 @@ class WorkerLink:
         assert self._outstanding is not None
         asked = self._outstanding
         self.push(replace(asked.request, repeats_w=False), asked.work, asked.w)
+
+    def replay(self, request: RoundRequest, work: Work, w: Vector) -> None:
+        """Have the worker solve a round again, after `reopen`, whose answer has been taken in already."""
+        self._push(replace(request, replay=True, solve=False, sample=0, repeats_w=False), work, w)
+        self._receive("heartbeat")
 
     def certificate(self, round_number: int) -> CertificateTerms:
         """Wait for the worker's Certificate of that round."""

@@ -16,6 +16,7 @@ class RoundRequest:
     certify, audit, coordinates, solve : answers asked for, in this order
     lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
         a state
+    replay : solve, but answer nothing: the answer is known
     mark : keep a copy of the state at the start of the round
     finish : let y_t be the job's final dual point
     sample : with solve, estimate the gap from every sample-th group of rows; 0: do not
@@ -29,6 +30,7 @@ class RoundRequest:
     restart: bool
     lineage: str = ""
     next_lineage: str = ""
+    replay: bool = False
     certify: bool = False
     audit: bool = False
     coordinates: bool = False

@@ -260,13 +260,10 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         held = self._held
         if held is None or not (start.warm or held.job_id == start.job_id):
             state = DualState.zeros(solver.shard.n, len(solver.shard.blocks))
-        elif not start.warm and held.state.can_begin(start.round, start.lineage):
-            return held.state
         else:
             state = held.state
-            # they may be of another objective: the job may have changed it after they were written down
-            into_domain(solver.loss, solver.y, solver.s, state.alpha)
-            state.resync(0, None)
+            if start.warm:
+                state.resync(0, None)
         self._held = _HeldJob(start.job_id, state)
         return state
 
@@ -282,6 +279,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         support, pieces = codec.encode(shard.support)
         ready = not start.warm and state.can_begin(start.round, start.lineage)
         started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
+        started.round, lineage = state.position
+        if lineage is not None:
+            started.lineage = lineage
         labels, more = codec.encode(shard.labels if start.send_labels else np.empty(0))
         if start.send_labels:
             started.labels.CopyFrom(labels)
@@ -291,6 +291,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         for request, w in inbox.requests(len(shard.support)):
             if request.WhichOneof("kind") == "resync":
                 t = request.resync.round
+                # they may be of another objective: the job may have changed it after they were written down
+                into_domain(solver.loss, solver.y, solver.s, state.alpha)
                 state.resync(t, request.resync.lineage)
                 a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
                 header, pieces = codec.encode(a_alpha)
@@ -358,6 +360,11 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 header, pieces = codec.encode(array)
                 yield pb.SolveReply(coordinates=pb.Coordinates(round=t, **{field: header}))
                 yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+        if request.replay:
+            yield from self._computed(
+                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage, 0)
+            )
+            yield pb.SolveReply(heartbeat=pb.Heartbeat(round=t))
         if request.solve:
             began = time.perf_counter()
             a_dz, steps, gap_sum, sampled = yield from self._computed(

@@ -135,6 +135,13 @@ class DualState:
         self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), lineage, final=True)
         return Snapshot(self.round + 1, y, y, tuple(self.cursors), lineage)
 
+    @property
+    def position(self) -> tuple[int, str | None]:
+        """Round and lineage of the newest state that can be begun with; lineage None: no round leads on from it."""
+        if self.pending is not None and self.pending.lineage is not None:
+            return self.round + 1, self.pending.lineage
+        return self.round, self.lineage
+
     def settle(self) -> None:
         """Take over what ends the job, if that is pending: no more rounds come."""
         pending = self.pending

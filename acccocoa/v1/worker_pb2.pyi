@@ -397,9 +397,17 @@ class Started(_message.Message):
     SUPPORT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
-    """the worker can begin the round of Start; otherwise a Resync must come first"""
+    """the worker can begin the round of Start; otherwise a Resync must come first, or"""
+    round: _builtins.int
+    """Rounds from the one it stands at on
+    the round it stands at
+    """
+    lineage: _builtins.str
+    """of its state; absent: no round leads on from it"""
     @_builtins.property
     def support(self) -> _array_pb2.Array:
         """uint32"""
@@ -418,13 +426,17 @@ class Started(_message.Message):
         support: _array_pb2.Array | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
         ready: _builtins.bool = ...,
+        round: _builtins.int = ...,
+        lineage: _builtins.str | None = ...,
         labels: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "support", b"support"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "labels", b"labels", "lineage", b"lineage", "support", b"support"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "labels", b"labels", "ready", b"ready", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "buckets", b"buckets", "labels", b"labels", "lineage", b"lineage", "ready", b"ready", "round", b"round", "support", b"support"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lineage: _TypeAlias = _typing.Literal["lineage"]  # noqa: Y015
+    _WhichOneofArgType__lineage: _TypeAlias = _typing.Literal["_lineage", b"_lineage"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lineage) -> _WhichOneofReturnType__lineage | None: ...
 
 Global___Started: _TypeAlias = Started  # noqa: Y015
 
@@ -449,6 +461,7 @@ class Round(_message.Message):
     RESTART_FIELD_NUMBER: _builtins.int
     CERTIFY_FIELD_NUMBER: _builtins.int
     SOLVE_FIELD_NUMBER: _builtins.int
+    REPLAY_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
@@ -472,6 +485,8 @@ class Round(_message.Message):
     """answer a Certificate for (y_t, w_t) first"""
     solve: _builtins.bool
     """answer an Update last"""
+    replay: _builtins.bool
+    """solve, but answer a Heartbeat only: the coordinator has had the Update already"""
     mark: _builtins.bool
     """keep a copy of the state at the start of this round, to be able to return to it"""
     audit: _builtins.bool
@@ -504,6 +519,7 @@ class Round(_message.Message):
         restart: _builtins.bool = ...,
         certify: _builtins.bool = ...,
         solve: _builtins.bool = ...,
+        replay: _builtins.bool = ...,
         mark: _builtins.bool = ...,
         audit: _builtins.bool = ...,
         sample: _builtins.int = ...,
@@ -513,7 +529,7 @@ class Round(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "restart", b"restart", "round", b"round", "sample", b"sample", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
