@@ -1,7 +1,7 @@
 FROM python:3.11-slim-bookworm AS build
 
 # what of pyproject.toml's optional parts the image has: names separated by blanks
-ARG EXTRAS="zstd"
+ARG EXTRAS="s3 zstd"
 
 # requirements before sources: an edit of the code does not install them again
 WORKDIR /src
