@@ -1,5 +1,6 @@
 """The workers of a job: found where the user says, or started here."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -8,9 +9,10 @@ from typing import Literal
 import numpy as np
 
 from acccocoa import loading
-from acccocoa.config import ClusterConfig
+from acccocoa.config import ClusterConfig, OutputConfig
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
+from acccocoa.model import sidecar_path
 from coordinator import addresses, deal, report
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
@@ -36,6 +38,25 @@ def check_sources(data: Sequence[str], config: ClusterConfig) -> None:
             "is not read when --workers is given: they have the data",
             "leave out one of the two, or see --deal",
         )
+
+
+def check_outputs(data: Sequence[str], output: OutputConfig) -> None:
+    """What is written replaces neither DATA nor each other.
+
+    Raises
+    ------
+    UsageError : it would
+    """
+    written = [("--model", output.model), ("--trace", output.trace)]
+    if output.model is not None:
+        written.append(("--model", os.fspath(sidecar_path(output.model))))
+    paths = [(flag, path) for flag, path in written if path is not None]
+    for flag, path in paths:
+        if os.path.isfile(path) and any(os.path.isfile(name) and os.path.samefile(path, name) for name in data):  # noqa: PTH113, PTH121  # pathlib's raise on impossible names
+            raise UsageError(f"{flag} {path}", "would replace DATA", "choose another name")
+    for (first, path), (second, other) in itertools.combinations(paths, 2):
+        if os.path.realpath(path) == os.path.realpath(other):
+            raise UsageError(f"{first} and {second}", f"are both written to {path}", "choose two names")
 
 
 def _divisible(settings: Settings, examples: Examples) -> tuple[Literal["examples", "features"], int]:
