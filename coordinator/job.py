@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription, combine
 from coordinator.interrupt import interruptible
-from coordinator.opening import check_sources, open_cluster
+from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule, automatic_epochs, plan_work, sample_stride
 from coordinator.service import CoordinatorServer, CoordinatorService
@@ -45,6 +45,7 @@ def train(settings: Settings) -> int:
     began = time.monotonic()
     output, recovery = settings.output, settings.recovery
     check_sources(settings.data, settings.cluster)
+    check_outputs(settings.data, output)
     if output.model is not None:
         check_model_path(output.model)
     manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
@@ -174,7 +175,8 @@ def train(settings: Settings) -> int:
     if output.json:
         print(json.dumps(summary), flush=True)
     elif not output.quiet:
-        print(_sentence(outcome, output), file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody reads it any more
+            print(_sentence(outcome, output), file=sys.stderr, flush=True)
     return EXIT_CODES[outcome.status]
 
 

@@ -182,7 +182,7 @@ class LiveProgress(_Closing):
 
 
 class PlainProgress(_Closing):
-    """Lines, at a sensible rate; the last round is always among them."""
+    """Lines, at a sensible rate; the last round is always among them. When nobody can read them any more, none."""
 
     def __init__(self, stream: IO[str], target: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
@@ -196,11 +196,11 @@ class PlainProgress(_Closing):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._held is not None:
-            print(self._held, file=self._stream, flush=True)
+            self._print(self._held)
 
     def stage(self, text: str) -> None:
         """Print the stage."""
-        print(text, file=self._stream, flush=True)
+        self._print(text)
 
     def __call__(self, seen: CertifiedRound) -> None:
         """Print the round, unless one was printed a moment ago."""
@@ -210,9 +210,13 @@ class PlainProgress(_Closing):
             self._printed += 1
             self._printed_at = now
             self._held = None
-            print(line, file=self._stream, flush=True)
+            self._print(line)
         else:
             self._held = line
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # such as the end of `2>&1 | head`: no reason to end a run
+            print(text, file=self._stream, flush=True)
 
 
 class NoProgress(_Closing):
