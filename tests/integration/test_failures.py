@@ -61,12 +61,18 @@ def dead() -> str:
         (("x", "--listen", "0.0.0.0:0"), ("'0.0.0.0:0'", "--insecure")),
         (("x", "--model", "missing/m"), ("missing/m", "directory")),
         (("x", "--trace", "missing/t"), ("--trace missing/t", "No such file")),
+        (("x", "--model", "./x"), ("--model ./x", "would replace DATA")),
+        (("x", "--trace", "x"), ("--trace x", "would replace DATA")),
+        (("x", "--trace", "m.json", "--model", "m"), ("--trace and --model", "m.json")),
     ],
     ids=lambda value: " ".join(value[:2]) or "nothing",
 )
 def test_wrong_usage(arguments: tuple[str, ...], words: tuple[str, ...], launch: Launcher) -> None:
-    (launch.directory / "x").write_bytes(sparse_text(20, 5))
+    data = launch.directory / "x"
+    data.write_bytes(sparse_text(20, 5))
     failed(launch.run("coordinator", "train", "--quiet", *arguments), 2, *words)
+    assert list(launch.directory.iterdir()) == [data]
+    assert data.read_bytes() == sparse_text(20, 5)
 
 
 def test_more_workers_than_examples(launch: Launcher) -> None:

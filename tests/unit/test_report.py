@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,6 +263,18 @@ def test_the_last_round_is_printed_when_the_run_fails() -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert printed(stream)[-1] == "round 9"
+
+
+def test_nobody_reads_any_more() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w", buffering=1)
+    with PlainProgress(stream, TARGET, Clock()) as progress:
+        progress.stage("reading data")
+        for number in range(10):
+            progress(at(number))
+    with pytest.raises(BrokenPipeError):
+        stream.close()
 
 
 # ----------------------------------------------------------------------------------------------------------- live line
