@@ -248,11 +248,18 @@ class Launcher:
         """The same, to its end."""
         return self.start(package, *arguments, environment=environment).finish(seconds)
 
-    def worker(self, shard: object, *arguments: object, threads: int = 1, listen: str = "127.0.0.1:0") -> Worker:
+    def worker(
+        self,
+        shard: object,
+        *arguments: object,
+        threads: int = 1,
+        listen: str = "127.0.0.1:0",
+        environment: Mapping[str, str] = NOTHING,
+    ) -> Worker:
         """A worker service on any free port."""
         command = [sys.executable, "-m", "worker", "serve", str(shard), "--listen", listen, "--threads", str(threads)]
         command += map(str, arguments)
-        worker = Worker(command, self.directory, self._environment({}), subprocess.DEVNULL)
+        worker = Worker(command, self.directory, self._environment(environment), subprocess.DEVNULL)
         self._started.append(worker)
         return worker
 
