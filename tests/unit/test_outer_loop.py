@@ -388,15 +388,22 @@ STEPS: dict[str, Step] = {"hinge": hinge_step, "squared": squared_step}
 
 
 def algorithm_1(run: Run, rounds: int, *, accelerate: bool) -> tuple[Vector, Vector]:
-    """The paper's Algorithm 1 on vectors of length n (CoCoA+ without acceleration); returns alpha and w."""
+    """The paper's Algorithm 1 on vectors of length n (CoCoA+ without acceleration); returns alpha and w.
+
+    In a round block k makes `visits`, the fraction p_k of its coordinates (p = 1 is the paper's).
+    """
     problem, dense, y = run.problem, run.dense, run.y
     n, gamma, sigma = problem.n, run.loop.gamma, run.loop.sigma
-    alpha, z, theta = np.zeros(n), np.zeros(n), 1.0
+    p_min = min(work.fraction for work in run.works)
+    alpha, z, theta = np.zeros(n), np.zeros(n), p_min
     blocks = [
         (rank, index, shard.rows[block.first : block.last], block.bucket)
         for rank, shard in enumerate(run.workers.shards)
         for index, block in enumerate(shard.blocks)
     ]
+    p_k = np.empty(n)
+    for shard, work in zip(run.workers.shards, run.works, strict=True):
+        p_k[shard.rows] = work.fraction
     for t in range(rounds):
         point = (1 - gamma * theta) * alpha + gamma * theta * z
         w = problem.grad_f(dense.T @ point / n)
@@ -404,15 +411,16 @@ def algorithm_1(run: Run, rounds: int, *, accelerate: bool) -> tuple[Vector, Vec
         for rank, index, rows, bucket in blocks:
             buckets = [rows[start : start + bucket] for start in range(0, len(rows), bucket)]
             moved = np.zeros(D)  # A (z_k - z_k,t)
-            for b in order_of_visits(5, rank, index, t * len(buckets), len(buckets), len(buckets)):
+            visits = run.works[rank].visits[index]
+            for b in order_of_visits(5, rank, index, t * visits, visits, len(buckets)):
                 for i in buckets[b]:
-                    kappa = problem.lipschitz * theta * sigma
+                    kappa = problem.lipschitz * theta * sigma / p_k[i]
                     p = float(dense[i] @ (w + kappa * moved))
                     q = kappa / n * float(dense[i] @ dense[i])
                     new = STEPS[problem.loss_name](float(y[i]), float(z_next[i]), p, q)
                     moved += dense[i] * (new - z_next[i]) / n
                     z_next[i] = new
-        alpha = point + gamma * theta * (z_next - z)
+        alpha = point + gamma * theta / p_k * (z_next - z)
         if accelerate:
             z, theta = z_next, (math.sqrt(gamma**2 * theta**4 + 4 * theta**2) - gamma * theta**2) / 2
         else:
@@ -423,9 +431,11 @@ def algorithm_1(run: Run, rounds: int, *, accelerate: bool) -> tuple[Vector, Vec
 @pytest.mark.parametrize("accelerate", [True, False])
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize(("k", "threads"), [(1, 1), (3, 1), (2, 2)])
-@pytest.mark.parametrize(("loss", "l1_ratio"), [("hinge", 0.0), ("squared", 0.3)])
+@pytest.mark.parametrize(
+    ("loss", "l1_ratio", "epochs"), [("hinge", 0.0, 1.0), ("hinge", 0.0, 0.3), ("squared", 0.3, 1.0)]
+)
 def test_the_run_is_algorithm_1(
-    loss: str, l1_ratio: float, k: int, threads: int, scaled: bool, accelerate: bool
+    loss: str, l1_ratio: float, epochs: float, k: int, threads: int, scaled: bool, accelerate: bool
 ) -> None:
     rounds = 8
     run = Run(
@@ -435,6 +445,7 @@ def test_the_run_is_algorithm_1(
         k=k,
         threads=threads,
         inverse_gamma=k * threads if scaled else 1,
+        epochs=epochs,
         accelerate=accelerate,
     )
     for _ in range(rounds):

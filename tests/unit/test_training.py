@@ -119,8 +119,11 @@ class WatchedWorkers(InProcessWorkers):
         return whole
 
     def certify(self, w: Vector, alpha: Vector) -> Certified:
-        loss = self.problem.loss
-        if math.isfinite(loss.bound):  # a convex combination may be beyond the end in its last digit
+        loss, y = self.problem.loss, self.data.y
+        # a convex combination may be outside the domain in its last digit
+        if loss.classifier:
+            alpha = y * np.clip(y * alpha, 0.0, loss.bound)
+        else:
             alpha = np.clip(alpha, -loss.bound, loss.bound)
         return certify(self.problem, self.data.dense, self.data.y, w, alpha)
 
