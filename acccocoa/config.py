@@ -14,7 +14,8 @@ from acccocoa.cache import Places
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.options import option
-from acccocoa.problem import FeatureProblem, Problem
+from acccocoa.problem import Constant, FeatureProblem, Problem
+from acccocoa.weights import parse_label_weights
 
 Restart = Literal["gap", "gradient", "none"]
 """Rules by which the outer loop drops its momentum."""
@@ -83,6 +84,9 @@ class DataConfig:
         None, "keep what was parsed of DATA in this directory (default: beside it)", metavar="DIR", type=str
     )
     no_cache: bool = option(False, "parse DATA anew, and keep nothing")
+    weights: str | None = option(
+        None, "file with the weight of every example of DATA, one a line", metavar="FILE", type=str
+    )
 
     @property
     def places(self) -> Places:
@@ -105,7 +109,16 @@ class ObjectiveConfig:
     C: float | None = option(None, "LIBLINEAR's C: lam = 1/(C n)", flag="--C", type=float, metavar="X")
     l1_ratio: float = option(0.0, "share of the l1 norm in the regulariser, from 0 (ridge) to 1 (Lasso)", metavar="R")
     partition: Partition = option(
-        "auto", "what is dealt to the workers; features need a smooth loss and an l1 norm", choices=get_args(Partition)
+        "auto",
+        "what is dealt to the workers; features need a smooth loss, examples --l1-ratio below 1",
+        choices=get_args(Partition),
+    )
+    bias: float | None = option(
+        None, "add a constant feature of value B, whose weight is regularised as any other", type=float, metavar="B"
+    )
+    intercept: bool = option(False, "add an intercept that is not regularised; needs a smooth loss, dealt by features")
+    class_weight: str | None = option(
+        None, "weights of the examples with these labels (the others weigh 1)", type=str, metavar="LABEL=X,..."
     )
     positive_label: float | None = option(
         None, "label that counts as +1 (default: the larger one)", type=float, metavar="L"
@@ -118,16 +131,39 @@ class ObjectiveConfig:
             raise UsageError("--lam and --C", "exclude each other", "give one of them")
         if not 0.0 <= self.l1_ratio <= 1.0:
             raise UsageError(f"--l1-ratio {self.l1_ratio:g}", "must be from 0 to 1")
+        _positive("--bias", self.bias)
+        if self.label_weights and not losses.loss(self.loss, self.loss_parameter).classifier:
+            raise UsageError(f"--class-weight {self.class_weight}", f"the {self.loss} loss knows no classes")
+        self._check_intercept()
         if self.resolved_partition(1, 1) == "features":
             self.by_features(np.zeros(1))
         else:
             self.problem(1)
 
+    def _check_intercept(self) -> None:
+        if not self.intercept:
+            return
+        if self.bias is not None:
+            raise UsageError("--bias and --intercept", "exclude each other", "give one of them")
+        smooth = math.isfinite(losses.loss(self.loss, self.loss_parameter).smoothness)
+        if self.partition == "examples" or not smooth:
+            raise UsageError(
+                "--intercept",
+                "cannot be had by examples: it ties the dual variables of all examples together (their sum must be 0)",
+                f"use {'--partition features, or ' if smooth else ''}--bias B, which is regularised the less "
+                "the larger B is",
+            )
+
+    @property
+    def label_weights(self) -> dict[float, float]:
+        """Weights of the examples by label, where they are not 1."""
+        return {} if self.class_weight is None else parse_label_weights(self.class_weight)
+
     def resolved_partition(self, n: int, d: int) -> Literal["examples", "features"]:
         """What to partition: what the objective allows, then whichever leaves the shorter vector to travel."""
         if self.partition != "auto":
             return self.partition
-        if self.l1_ratio == 1.0:
+        if self.l1_ratio == 1.0 or self.intercept:
             return "features"
         smooth = math.isfinite(losses.loss(self.loss, self.loss_parameter).smoothness)
         return "features" if self.l1_ratio > 0.0 and smooth and n < d else "examples"
@@ -139,10 +175,17 @@ class ObjectiveConfig:
         """The objective over n examples, partitioned by examples."""
         return Problem(self.loss, self._strength(n), n, self.l1_ratio, self.loss_parameter)
 
-    def by_features(self, y: Vector) -> FeatureProblem:
-        """The objective over examples with labels y (float64, shape (n,)), partitioned by features."""
-        s = np.ones(len(y))
-        return FeatureProblem(self.loss, self._strength(len(y)), y, s, self.l1_ratio, self.loss_parameter)
+    def by_features(self, y: Vector, s: Vector | None = None) -> FeatureProblem:
+        """The objective over examples with labels y and weights s (float64, shape (n,)), partitioned by features."""
+        constant = None
+        if self.intercept:
+            constant = Constant(1.0, regularised=False)
+        elif self.bias is not None:
+            constant = Constant(self.bias, regularised=True)
+        s = np.ones(len(y)) if s is None else s
+        return FeatureProblem(
+            self.loss, self._strength(len(y)), y, s, self.l1_ratio, self.loss_parameter, constant=constant
+        )
 
 
 @dataclass(frozen=True)

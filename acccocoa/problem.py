@@ -6,8 +6,8 @@ as the pair of problems (A) and (B), in either partition. The certificate of a p
 
 Problem        by examples (section 1a): the coordinates of (A) are dual variables, one per example, column
                A_i = x_i / n, f = r*, w = grad f(v), O_B = P
-FeatureProblem by features (section 1b): the coordinates of (A) are the model's weights, column A_j that of the data,
-               v = X alpha are the predictions, f the losses' mean, O_A = P
+FeatureProblem by features (section 1b, and l1_ratio = 0): the coordinates of (A) are the model's weights, column A_j
+               that of the data, v = X alpha are the predictions, f the losses' mean, O_A = P
 
 Everything here is float64. The kernels of the workers are tested against it.
 """
@@ -210,7 +210,7 @@ class FeatureProblem:
     loss_name, loss_parameter, lam : as for Problem; the loss must be smooth
     y : labels, float64, shape (n,), +1 / -1 for classifiers
     s : weights of the examples, float64, shape (n,)
-    l1_ratio : eta, 0 < eta <= 1
+    l1_ratio : eta, 0 <= eta <= 1
     constant : a constant feature beside those the workers have
 
     With a constant feature of value B and weight b, f is min over b of (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b): the
@@ -230,10 +230,8 @@ class FeatureProblem:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
             raise UsageError(f"--lam {self.lam:g}", "must be a finite number > 0")
-        if not 0.0 < self.l1_ratio <= 1.0:
-            raise UsageError(
-                f"--l1-ratio {self.l1_ratio:g}", "must be above 0 and at most 1 when features are partitioned"
-            )
+        if not 0.0 <= self.l1_ratio <= 1.0:
+            raise UsageError(f"--l1-ratio {self.l1_ratio:g}", "must be from 0 to 1")
         if not np.isfinite(self.loss.smoothness):
             raise UsageError(
                 f"--loss {self.loss_name}",

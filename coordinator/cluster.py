@@ -188,6 +188,10 @@ class Cluster:
                     lineage=lineage,
                     warm=warm,
                     send_labels=job.by_features and link.rank == 0,
+                    bias=None if job.bias is None or job.by_features else pb.Bias(value=job.bias, feature=job.d),
+                    label_weights=[
+                        pb.LabelWeight(label=label, weight=weight) for label, weight in job.label_weights.items()
+                    ],
                 ),
                 shards[link.rank],
             )
@@ -214,6 +218,11 @@ class Cluster:
     def labels(self) -> Vector:
         """By features: the labels of all examples as they stand in the data; float64, shape (n,)."""
         return self.links[0].labels
+
+    @property
+    def weights(self) -> Vector | None:
+        """By features: the examples' own weights, if they have any; float64, shape (n,)."""
+        return self.links[0].weights
 
     @property
     def buckets(self) -> list[tuple[int, ...]]:

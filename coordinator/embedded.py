@@ -14,9 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO, BinaryIO, cast
 
+import numpy as np
+
 from acccocoa import shardfile
 from acccocoa.errors import ClusterError, WorkerUnreachable
 from acccocoa.examples import Examples
+from acccocoa.losses import Vector
 
 END_SECONDS = 10.0
 """How long a worker may take to end before it is killed."""
@@ -28,9 +31,9 @@ class LocalWorker:
     address : HOST:PORT
     """
 
-    def __init__(self, command: Sequence[str], descriptor: int, part: int, timeout: float) -> None:
+    def __init__(self, command: Sequence[str], descriptors: Sequence[int], part: int, timeout: float) -> None:
         self._command = command
-        self._descriptor = descriptor
+        self._descriptors = descriptors
         self._part = part
         self._timeout = timeout
         self._begin()
@@ -42,7 +45,7 @@ class LocalWorker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            pass_fds=[self._descriptor],
+            pass_fds=self._descriptors,
             # Ctrl-C is for the coordinator, which lets the round finish
             process_group=0,
         )
@@ -73,12 +76,19 @@ class LocalWorker:
 
 @contextmanager
 def local_workers(
-    examples: Examples, workers: int, threads: int, timeout: float, by: str, state: str | None = None
+    examples: Examples,
+    workers: int,
+    threads: int,
+    timeout: float,
+    by: str,
+    state: str | None = None,
+    weights: Vector | None = None,
 ) -> Iterator[list[LocalWorker]]:
     """Start the workers on the examples; they end with the context.
 
     by : "examples" or "features", what is dealt
     state : directory for the workers' dual variables, if they are to survive
+    weights : of the examples, if they have any
 
     Raises
     ------
@@ -88,16 +98,22 @@ def local_workers(
         stream = stack.enter_context(tempfile.TemporaryFile())
         shardfile.write_to(cast(BinaryIO, stream), examples)
         stream.flush()
-        descriptor = stream.fileno()
+        descriptors = [stream.fileno()]
+        if weights is not None:
+            stream = stack.enter_context(tempfile.TemporaryFile())
+            np.save(stream, weights)
+            stream.flush()
+            descriptors.append(stream.fileno())
         started = []
         for part in range(workers):
             command = [
                 # -P: a worker.py (or numpy.py) in the user's directory is not what is meant
-                *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptor}#{part}/{workers}"),
+                *(sys.executable, "-P", "-m", "worker", "serve", f"/dev/fd/{descriptors[0]}#{part}/{workers}"),
                 *("--listen", "127.0.0.1:0", "--by", by, "--threads", str(threads), "--quiet", "--exit-with-stdin"),
                 *(() if state is None else ("--state", state)),
+                *(() if weights is None else ("--weights", f"/dev/fd/{descriptors[1]}")),
             ]
-            worker = LocalWorker(command, descriptor, part, timeout)
+            worker = LocalWorker(command, descriptors, part, timeout)
             stack.callback(worker.end)
             started.append(worker)
         for worker in started:

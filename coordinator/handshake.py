@@ -3,11 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from acccocoa.dealing import hash_by
-from acccocoa.errors import DataError, WorkerRefused
+from acccocoa.errors import DataError, UsageError, WorkerRefused
 from acccocoa.manifest import Manifest, Part
 from acccocoa.protocol import version_mismatch
 
@@ -35,6 +35,7 @@ class ShardDescription:
     compile_seconds: float = 0.0
     by_features: bool = False
     features: int = 0
+    largest_weight: float = 0.0
     source: str = ""
     part: Part | None = None
     index_base: int | None = None
@@ -50,6 +51,9 @@ class Job:
     blocks : K of the algorithm, blocks solved at the same time over all workers
     positive_label : the label that counts as +1; NaN for a regression
     labels : spelling of the positive and of the negative label; empty for a regression
+    bias : value of the constant feature with the number d, if any
+    label_weights : of labels whose examples do not weigh 1
+    largest_weight : of the examples' own weights; 0: they have none
     """
 
     n: int
@@ -61,6 +65,14 @@ class Job:
     coordinates: int
     shared: int
     by_features: bool
+    bias: float | None = None
+    label_weights: Mapping[float, float] = field(default_factory=dict)
+    largest_weight: float = 0.0
+
+    @property
+    def weight_bound(self) -> float:
+        """No example weighs more."""
+        return (self.largest_weight or 1.0) * max(1.0, *self.label_weights.values(), 0.0)
 
 
 def combine(
@@ -71,18 +83,22 @@ def combine(
     software_version: str,
     own_job_id: str = "",
     manifest: Manifest | None = None,
+    bias: float | None = None,
+    label_weights: Mapping[float, float] | None = None,
 ) -> Job:
     """Decide whether these shards make one job, and which.
 
     Parameters
     ----------
     manifest : of the shards that are expected, when the user names it
+    bias, label_weights : see Job
 
     Raises
     ------
     WorkerRefused : a worker of another protocol version, a busy one, one whose description makes no sense, two with the
         same shard, with shards of different cuts, dtypes or first feature numbers; parts that nobody holds
     DataError : no features, or labels that do not fit the loss
+    UsageError : a label with a weight does not occur
     """
     for shard in shards:
         mismatch = version_mismatch(shard.protocol_version, shard.software_version, software_version)
@@ -137,9 +153,17 @@ def combine(
     d = max(shard.features for shard in shards) if by_features else shared
     if d == 0:
         raise DataError("data", "has no features at all", "is this the right file?")
+    unweighted = [shard.address for shard in shards if shard.largest_weight == 0.0]
+    if unweighted and len(unweighted) < len(shards):
+        detail = ", ".join(unweighted)
+        raise WorkerRefused("workers", f"have weights of the examples, but not {detail}", "start all with --weights")
     # by features every shard counts the labels of all examples
     labelled = shards[:1] if by_features else shards
     positive, labels = _label_pair(labelled, positive_label) if classifier else (math.nan, ())
+    label_weights = label_weights or {}
+    for label in label_weights:
+        if not any(label == found for shard in labelled for found, _, _ in shard.label_counts):
+            raise UsageError(f"--class-weight {label:g}={label_weights[label]:g}", "no example has that label")
     return Job(
         n=shared if by_features else coordinates,
         d=d,
@@ -148,8 +172,11 @@ def combine(
         positive_label=positive,
         labels=labels,
         coordinates=coordinates,
-        shared=shared,
+        shared=shared + (bias is not None and not by_features),
         by_features=by_features,
+        bias=bias,
+        label_weights=label_weights,
+        largest_weight=max(shard.largest_weight for shard in shards),
     )
 
 

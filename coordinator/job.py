@@ -15,11 +15,12 @@ import numpy as np
 
 from acccocoa import __version__, loading
 from acccocoa.config import ObjectiveConfig, OutputConfig, RecoveryConfig
-from acccocoa.errors import ClusterError, UsageError
+from acccocoa.errors import ClusterError, DataError, UsageError
 from acccocoa.losses import Vector, loss
 from acccocoa.model import Model, check_model_path
 from acccocoa.problem import FeatureProblem, Problem
 from acccocoa.security import is_loopback, split_address
+from acccocoa.weights import of_labels
 from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription, combine
@@ -44,7 +45,7 @@ def train(settings: Settings) -> int:
     """
     began = time.monotonic()
     output, recovery = settings.output, settings.recovery
-    check_sources(settings.data, settings.cluster)
+    check_sources(settings.data, settings.cluster, settings.reading.weights)
     check_outputs(settings.data, output)
     if output.model is not None:
         check_model_path(output.model)
@@ -69,6 +70,8 @@ def train(settings: Settings) -> int:
             software_version=__version__,
             own_job_id=job_id,
             manifest=manifest,
+            bias=settings.objective.bias,
+            label_weights=settings.objective.label_weights,
         )
         problem = _problem(settings.objective, job)
         algorithm = settings.algorithm
@@ -85,7 +88,7 @@ def train(settings: Settings) -> int:
             warm=recovery.resume and not unchanged,
         )
         if isinstance(problem, FeatureProblem):
-            problem = replace(problem, y=_targets(problem, job, cluster.labels))
+            problem = _with_labels(problem, job, cluster.labels, cluster.weights)
         loop = OuterLoop(
             problem,
             job.shared,
@@ -204,12 +207,28 @@ def _problem(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:
     has = "features" if job.by_features else "examples"
     if objective.partition not in ("auto", has):
         raise UsageError(f"--partition {objective.partition}", f"the workers' shards are cut by {has}")
-    return objective.by_features(np.zeros(job.n)) if job.by_features else objective.problem(job.n)
+    if job.by_features:
+        return objective.by_features(np.zeros(job.n), np.full(job.n, job.weight_bound))
+    if objective.intercept:
+        raise UsageError("--intercept", "needs shards that are cut by features", "see --bias, or acccocoa-worker --by")
+    return objective.problem(job.n)
 
 
-def _targets(problem: FeatureProblem, job: Job, labels: Vector) -> Vector:
-    """The labels as the loss takes them: +1 / -1 for classifiers."""
-    return np.where(labels == job.positive_label, 1.0, -1.0) if problem.loss.classifier else labels
+def _with_labels(problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None) -> FeatureProblem:
+    """The problem with the labels as the loss takes them (+1 / -1 for classifiers), and the weights of the examples.
+
+    Raises
+    ------
+    DataError : no example with one of the labels has a weight above 0, and there is an intercept
+    """
+    y = np.where(labels == job.positive_label, 1.0, -1.0) if problem.loss.classifier else labels
+    s = of_labels(labels, job.label_weights)
+    if weights is not None:
+        s *= weights
+    free = problem.constant is not None and not problem.constant.regularised
+    if free and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
+        raise DataError("weights", "leave examples of one label only, and there is no best intercept then")
+    return replace(problem, y=y, s=s)
 
 
 @dataclass(frozen=True)
@@ -234,6 +253,9 @@ class Identity:
                 "lam": problem.lam,
                 "l1_ratio": problem.l1_ratio,
                 "positive": job.labels[0] if job.labels else None,
+                "bias": job.bias,
+                "intercept": settings.objective.intercept,
+                "label_weights": [list(entry) for entry in sorted(job.label_weights.items())],
                 "shards": [shard.content_hash for shard in shards],
             },
             {**asdict(settings.algorithm), "blocks": [shard.blocks for shard in shards]},
@@ -339,6 +361,10 @@ def _summary(
         "lam": problem.lam,
         "l1_ratio": problem.l1_ratio,
         "partition": "features" if job.by_features else "examples",
+        "bias": job.bias,
+        "intercept": settings.objective.intercept,
+        "class_weight": settings.objective.class_weight,
+        "weighted": job.largest_weight > 0.0,
         "gamma": loop.gamma,
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,
@@ -352,7 +378,8 @@ def _summary(
 
 
 def _write_model(path: str, job: Job, objective: ObjectiveConfig, w: Vector, summary: dict[str, object]) -> None:
-    Model(loss=objective.loss, labels=job.labels, w=w).save(path, summary)
+    bias = 1.0 if objective.intercept else -1.0 if job.bias is None else job.bias
+    Model(loss=objective.loss, labels=job.labels, w=w, bias=bias).save(path, summary)
 
 
 def _sentence(outcome: Outcome, output: OutputConfig) -> str:

@@ -65,6 +65,7 @@ class WorkerLink:
         self.bytes_returned = 0
         self.support: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
         self.labels: Vector = np.empty(0)
+        self.weights: Vector | None = None
         self._rows = 0
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
@@ -151,6 +152,7 @@ class WorkerLink:
             source=reply.shard,
             part=_part(reply),
             index_base=reply.index_base if reply.HasField("index_base") else None,
+            largest_weight=reply.largest_weight,
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
@@ -169,7 +171,11 @@ class WorkerLink:
         self._send(pb.SolveRequest(start=start))
         started = self._receive("started").started
         buckets = tuple(started.buckets)
-        if started.support.length > shard.d or len(buckets) != shard.blocks or min(buckets) < 1:
+        if (
+            started.support.length > shard.d + start.HasField("bias")
+            or len(buckets) != shard.blocks
+            or min(buckets) < 1
+        ):
             raise WorkerRefused(str(self), "announced a support or blocks that do not fit its shard")
         if self.buckets and buckets != self.buckets:
             raise WorkerRefused(
@@ -182,6 +188,8 @@ class WorkerLink:
             raise WorkerRefused(str(self), "announced a support beyond the length of the shared vector")
         if start.send_labels:
             self.labels = self._receive_array(started.labels, np.dtype(np.float64), shard.d)
+            if shard.largest_weight > 0.0:
+                self.weights = self._receive_array(started.weights, np.dtype(np.float64), shard.d)
         self.support = support
         self._rows = shard.n
         self.buckets = buckets

@@ -13,6 +13,7 @@ from acccocoa.config import ClusterConfig, OutputConfig
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from acccocoa.model import sidecar_path
+from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, report
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
@@ -21,7 +22,7 @@ from coordinator.link import WorkerLink
 from coordinator.settings import Settings
 
 
-def check_sources(data: Sequence[str], config: ClusterConfig) -> None:
+def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | None = None) -> None:
     """DATA and the workers fit together.
 
     Raises
@@ -32,6 +33,12 @@ def check_sources(data: Sequence[str], config: ClusterConfig) -> None:
         raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
     if config.deal is not None and (config.workers is None or not data):
         raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
+    if weights is not None and config.workers is not None:
+        raise UsageError(
+            f"--weights {weights}",
+            "belongs to DATA that this command hands to workers of its own",
+            "give each worker the weights of its shard: acccocoa-worker serve SHARD --weights FILE",
+        )
     if config.workers is not None and data and config.deal is None:
         raise UsageError(
             f"DATA {data[0]}",
@@ -122,7 +129,8 @@ def open_cluster(
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {count} workers")
     state = settings.recovery.checkpoint
-    local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state))
+    weights = None if settings.reading.weights is None else read_weights(settings.reading.weights, examples.n)
+    local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state, weights))
     cluster = connect(
         [
             WorkerLink(worker.address, rank, insecure=False, silence=config.silence, candidates=worker.candidates)

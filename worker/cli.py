@@ -62,6 +62,11 @@ def main() -> None:
     help="what the parts of a FILE are",
 )
 @click.option(
+    "--weights",
+    metavar="FILE",
+    help="weight of every example in SHARD's file, one a line",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     help="accept unencrypted connections beyond the loopback interface",
@@ -99,6 +104,7 @@ def serve(
     zero_based: bool,
     dtype: str,
     by: By,
+    weights: str | None,
     insecure: bool,
     state: str | None,
     cache: str | None,
@@ -139,6 +145,7 @@ def serve(
         insecure=insecure,
         state=state,
         places=Places(not no_cache, cache, state),
+        weights=weights,
         serving=serving,
         stop=stop,
     )

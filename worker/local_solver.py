@@ -5,7 +5,7 @@ of u, so that threads never race and the same seed gives the same bits. Their A 
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import losses
+from acccocoa import losses, weights
 from acccocoa.losses import Vector
 from acccocoa.problem import Subproblem
 from worker import kernels
@@ -71,10 +71,18 @@ class LocalSolver:
     positive_label : for classifiers, the label that is +1
     rank, seed : of this worker and of the job; they determine the order of visits
     pool : as many threads as the shard has blocks
+    label_weights : by examples, of labels whose examples do not weigh 1
     """
 
     def __init__(
-        self, shard: Shard, problem: Subproblem, positive_label: float, rank: int, seed: int, pool: ThreadPoolExecutor
+        self,
+        shard: Shard,
+        problem: Subproblem,
+        positive_label: float,
+        rank: int,
+        seed: int,
+        pool: ThreadPoolExecutor,
+        label_weights: Mapping[float, float] | None = None,
     ) -> None:
         self.shard = shard
         self.problem = problem
@@ -89,6 +97,10 @@ class LocalSolver:
         else:
             self.y = shard.labels
         self.s: Vector = np.ones(shard.n)
+        if problem.labelled:
+            self.s *= weights.of_labels(shard.labels, label_weights or {})
+            if shard.weights is not None:
+                self.s *= shard.weights
 
     def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
         """Run the work on every block at the same time; results in the order of the blocks."""

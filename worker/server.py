@@ -38,6 +38,7 @@ def run(
     insecure: bool,
     state: str | None,
     places: Places,
+    weights: str | None,
     serving: threading.Event,
     stop: threading.Event,
 ) -> None:
@@ -66,7 +67,9 @@ def run(
         if taken is None:
             return
         shard, by = taken
-        holdings = source.load(shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by, places=places)
+        holdings = source.load(
+            shard, zero_based=zero_based, dtype=dtype, threads=threads, by=by, places=places, weights=weights
+        )
         held = holdings.shard
         states = StateDirectory(state, held.content_hash, held.rows) if state is not None else None
         service.ready(holdings, states)

@@ -23,11 +23,11 @@ from acccocoa.losses import Loss, Vector
 from acccocoa.manifest import Part
 from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
+from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
-from acccocoa.v1 import worker_pb2_grpc
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
-from worker.shard import Shard
+from worker.shard import Shard, with_constant_feature
 from worker.state import DualState, into_domain
 
 log = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._lease = _Lease()
         self._streams = threading.BoundedSemaphore(STREAMS)
         self._held: _HeldJob | None = None
+        self._biased: tuple[tuple[float, int], Shard] | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
 
@@ -217,6 +218,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             dtype=codec.dtype_to_wire(shard.values.dtype),
             by_features=shard.by_features,
             features=shard.features,
+            largest_weight=0.0 if shard.weights is None else float(shard.weights.max()),
             part=None if part is None else pb.Part(whole=part.whole, number=part.number, parts=part.parts),
             index_base=holdings.index_base,
             load_seconds=holdings.load_seconds,
@@ -267,13 +269,29 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._held = _HeldJob(start.job_id, state)
         return state
 
+    def _with_bias(self, shard: Shard, value: float, feature: int) -> Shard:
+        """The shard with a constant feature; the last one made is kept for the next job."""
+        if self._biased is None or self._biased[0] != (value, feature):
+            self._biased = None  # not two of them at the same time
+            self._biased = (value, feature), with_constant_feature(shard, value, feature)
+        return self._biased[1]
+
     def _job(
         self, shard: Shard, start: pb.Start, inbox: "_Inbox", context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
         problem = _subproblem(start.problem)
         assert self._blocks_pool is not None  # set together with the holdings
+        if start.HasField("bias"):
+            work = functools.partial(self._with_bias, shard, start.bias.value, start.bias.feature)
+            shard = yield from self._computed(start.round, context, work)
         solver = LocalSolver(
-            shard, problem, start.positive_label, rank=start.rank, seed=start.seed, pool=self._blocks_pool
+            shard,
+            problem,
+            start.positive_label,
+            rank=start.rank,
+            seed=start.seed,
+            pool=self._blocks_pool,
+            label_weights={entry.label: entry.weight for entry in start.label_weights},
         )
         state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)
@@ -282,12 +300,18 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         started.round, lineage = state.position
         if lineage is not None:
             started.lineage = lineage
-        labels, more = codec.encode(shard.labels if start.send_labels else np.empty(0))
+        further: list[array_pb2.Chunk] = []
         if start.send_labels:
-            started.labels.CopyFrom(labels)
+            header, more = codec.encode(shard.labels)
+            started.labels.CopyFrom(header)
+            further += more
+            if shard.weights is not None:
+                header, more = codec.encode(shard.weights)
+                started.weights.CopyFrom(header)
+                further += more
         yield pb.SolveReply(started=started)
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-        yield from (pb.SolveReply(chunk=piece) for piece in more)
+        yield from (pb.SolveReply(chunk=piece) for piece in further)
         for request, w in inbox.requests(len(shard.support)):
             if request.WhichOneof("kind") == "resync":
                 t = request.resync.round
@@ -405,6 +429,12 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
         )
+    if start.HasField("bias") and not (
+        0 < start.bias.value < math.inf and shard.d <= start.bias.feature < start.shared and not shard.by_features
+    ):
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"no constant feature {start.bias.feature} can be added")
+    if not all(0 < entry.weight < math.inf for entry in start.label_weights):
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "weights of labels must be finite numbers > 0")
     if start.problem.labelled and shard.by_features:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"

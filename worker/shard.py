@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from acccocoa import partition
+from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from worker import kernels
 
@@ -52,6 +53,7 @@ class Shard:
     by_features : the rows are features, `rows` their 0-based numbers, the support are examples, d is their number, and
         labels, shape (d,), are theirs
     features : by features, largest 0-based feature number in all of the data + 1
+    weights : of the examples, float64, in the order of `labels`; None: all 1
     """
 
     indptr: NDArray[np.uint64]
@@ -66,6 +68,7 @@ class Shard:
     content_hash: str
     by_features: bool = False
     features: int = 0
+    weights: NDArray[np.float64] | None = None
 
     @property
     def n(self) -> int:
@@ -76,6 +79,36 @@ class Shard:
     def nnz(self) -> int:
         """Number of stored entries."""
         return len(self.indices)
+
+
+def with_constant_feature(shard: Shard, value: float, feature: int) -> Shard:
+    """The shard (by examples) with one more feature of that number, which has that value in every row.
+
+    Raises
+    ------
+    UsageError : the number is one of a feature in the shard
+    """
+    if feature < shard.d:
+        raise UsageError(f"constant feature {feature}", f"the shard has features up to {shard.d - 1}")
+    n, nnz = shard.n, shard.nnz
+    last = shard.indptr[1:].astype(np.int64)
+    at = last + np.arange(n)  # where the new entries go
+    old = np.ones(nnz + n, dtype=np.bool_)
+    old[at] = False
+    indices = np.empty(nnz + n, dtype=np.uint32)
+    values = np.empty(nnz + n, dtype=shard.values.dtype)
+    indices[old], indices[at] = shard.indices, len(shard.support)
+    values[old], values[at] = shard.values, value
+    return replace(
+        shard,
+        indptr=(shard.indptr + np.arange(n + 1, dtype=np.uint64)).astype(np.uint64, copy=False),
+        indices=indices,
+        values=values,
+        # of the value as it is stored
+        squared_norms=shard.squared_norms + float(values.dtype.type(value)) ** 2,
+        support=np.append(shard.support, np.uint32(feature)),
+        d=feature + 1,
+    )
 
 
 def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:

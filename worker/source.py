@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from acccocoa.cache import NOWHERE, Places
 from acccocoa.errors import UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT
 from acccocoa.manifest import By, Part
+from acccocoa.weights import read as read_weights
+from acccocoa.weights import weighted_hash
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
 from worker.shard import build, build_by_features
@@ -25,6 +28,7 @@ def load(
     threads: int = 1,
     by: By = "examples",
     places: Places = NOWHERE,
+    weights: str | None = None,
 ) -> Holdings:
     """Load a shard and compile the kernels for it.
 
@@ -36,10 +40,11 @@ def load(
     threads : blocks to cut the shard into, at most
     by : what parts and rows of the shard are; shards that were cut by features know it
     places : where parsed text may be kept
+    weights : file with the weights of the examples in SHARD's file (see acccocoa.weights)
 
     Raises
     ------
-    DataError : the file cannot be read or parsed
+    DataError : a file cannot be read or parsed
     UsageError : the part is out of range, or the file a shard that was cut in another way
     """
     began = time.perf_counter()
@@ -56,11 +61,16 @@ def load(
         part = Part(digest, number, parts, by)
         digest = dealing.part_hash(digest, number, parts)
     digest = dealing.hash_by(digest, by)
+    of_examples = None if weights is None else read_weights(weights, examples.n)
+    if of_examples is not None:
+        digest = weighted_hash(digest, of_examples)
     if by == "features":
         shard = build_by_features(examples, digest, number, parts, threads)
     else:
         rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), number, parts)
         shard = build(examples, digest, rows, threads)
+    if of_examples is not None:
+        shard = replace(shard, weights=of_examples if by == "features" else of_examples[shard.rows])
     labels, counts = np.unique(shard.labels, return_counts=True)
     complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in examples.spellings for label in labels)
     listed = (

@@ -62,6 +62,7 @@ class DescribeReply(_message.Message):
     FEATURES_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     INDEX_BASE_FIELD_NUMBER: _builtins.int
+    LARGEST_WEIGHT_FIELD_NUMBER: _builtins.int
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -90,6 +91,8 @@ class DescribeReply(_message.Message):
     """by features: largest 0-based feature number in all of the data + 1"""
     index_base: _builtins.int
     """the first feature number in the text the shard was read from; absent: not known"""
+    largest_weight: _builtins.float
+    """of the examples' own weights; 0: they have none"""
     load_seconds: _builtins.float
     """how long reading the shard took"""
     compile_seconds: _builtins.float
@@ -119,12 +122,13 @@ class DescribeReply(_message.Message):
         features: _builtins.int = ...,
         part: Global___Part | None = ...,
         index_base: _builtins.int | None = ...,
+        largest_weight: _builtins.float = ...,
         load_seconds: _builtins.float = ...,
         compile_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "index_base", b"index_base", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "largest_weight", b"largest_weight", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__index_base: _TypeAlias = _typing.Literal["index_base"]  # noqa: Y015
     _WhichOneofArgType__index_base: _TypeAlias = _typing.Literal["_index_base", b"_index_base"]  # noqa: Y015
@@ -339,6 +343,8 @@ class Start(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     SEND_LABELS_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
     job_id: _builtins.str
@@ -361,6 +367,14 @@ class Start(_message.Message):
     """by features: answer the labels of the examples after the support"""
     @_builtins.property
     def problem(self) -> Global___Subproblem: ...
+    @_builtins.property
+    def bias(self) -> Global___Bias:
+        """by examples; absent: none"""
+
+    @_builtins.property
+    def label_weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelWeight]:
+        """by examples; of labels whose examples do not weigh 1"""
+
     def __init__(
         self,
         *,
@@ -377,14 +391,63 @@ class Start(_message.Message):
         lineage: _builtins.str = ...,
         warm: _builtins.bool = ...,
         send_labels: _builtins.bool = ...,
+        bias: Global___Bias | None = ...,
+        label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "job_id", b"job_id", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+@_typing.final
+class Bias(_message.Message):
+    """A constant feature beside those in the data."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    FEATURE_FIELD_NUMBER: _builtins.int
+    value: _builtins.float
+    feature: _builtins.int
+    """its 0-based number"""
+    def __init__(
+        self,
+        *,
+        value: _builtins.float = ...,
+        feature: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feature", b"feature", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bias: _TypeAlias = Bias  # noqa: Y015
+
+@_typing.final
+class LabelWeight(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    label: _builtins.float
+    weight: _builtins.float
+    def __init__(
+        self,
+        *,
+        label: _builtins.float = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelWeight: _TypeAlias = LabelWeight  # noqa: Y015
 
 @_typing.final
 class Started(_message.Message):
@@ -400,6 +463,7 @@ class Started(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     """the worker can begin the round of Start; otherwise a Resync must come first, or"""
     round: _builtins.int
@@ -420,6 +484,10 @@ class Started(_message.Message):
     def labels(self) -> _array_pb2.Array:
         """float64, after the support, when asked for"""
 
+    @_builtins.property
+    def weights(self) -> _array_pb2.Array:
+        """float64, after the labels: the examples' own, if they have any"""
+
     def __init__(
         self,
         *,
@@ -429,10 +497,11 @@ class Started(_message.Message):
         round: _builtins.int = ...,
         lineage: _builtins.str | None = ...,
         labels: _array_pb2.Array | None = ...,
+        weights: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "labels", b"labels", "lineage", b"lineage", "support", b"support"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "labels", b"labels", "lineage", b"lineage", "support", b"support", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "buckets", b"buckets", "labels", b"labels", "lineage", b"lineage", "ready", b"ready", "round", b"round", "support", b"support"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "buckets", b"buckets", "labels", b"labels", "lineage", b"lineage", "ready", b"ready", "round", b"round", "support", b"support", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lineage: _TypeAlias = _typing.Literal["lineage"]  # noqa: Y015
     _WhichOneofArgType__lineage: _TypeAlias = _typing.Literal["_lineage", b"_lineage"]  # noqa: Y015

@@ -12,6 +12,8 @@ DECIDED_THERE = {
     *("data", "workers", "deal", "insecure", "model", "checkpoint"),
     # of no use there: workers are containers
     *("local", "threads"),
+    # not for data that is dealt
+    "weights",
 }
 
 

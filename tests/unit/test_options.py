@@ -136,11 +136,12 @@ FIELDS = [(config, field) for config in CONFIGS for field in dataclasses.fields(
 
 every_field = pytest.mark.parametrize(("config", "field"), FIELDS, ids=[field.name for _, field in FIELDS])
 
-VALUES = {"l1_ratio": "0.5", "loss_parameter": "0.25", "gamma": "0.5", "partition": "examples"}
+VALUES = {"l1_ratio": "0.5", "loss_parameter": "0.25", "gamma": "0.5", "partition": "examples", "class_weight": "1=7"}
 """Values for the fields that do not take just anything."""
 
 COMPANIONS: dict[str, tuple[str, ...]] = {
     "loss_parameter": ("--loss", "smoothed_hinge"),
+    "intercept": ("--loss", "logistic"),
     "manifest": ("--workers", "7"),
     "resume": ("--checkpoint", "7"),
     "allow_change": ("--checkpoint", "7", "--resume"),
@@ -226,6 +227,8 @@ BAD_VALUES = [
     ("--lam", "0"), ("--lam", "-1"), ("--lam", "nan"), ("--lam", "inf"), ("--lam", "much"),
     ("--C", "0"), ("--C", "-1"), ("--C", "nan"),
     ("--l1-ratio", "-0.1"), ("--l1-ratio", "1.1"), ("--l1-ratio", "nan"),
+    ("--bias", "0"), ("--bias", "-1"), ("--bias", "inf"), ("--class-weight", "1"), ("--class-weight", "1=0"),
+    ("--class-weight", "1=-2"), ("--class-weight", "yes=2"), ("--class-weight", "1=2,1=3"), ("--class-weight", "1=nan"),
     ("--loss", "cubic"), ("--positive-label", "yes"),
     ("--tol", "0"), ("--tol", "-1"), ("--tol", "nan"), ("--tol", "inf"),
     ("--abs-tol", "-1"), ("--abs-tol", "0"),
