@@ -15,7 +15,7 @@ TOL = 1e-3
 
 
 def check(data: Loaded, loss: str, lam: float, stdout: str, model: Path, positive: float = 1.0) -> None:
-    """The reported primal is that of the model on the data; the optimum lies between dual and primal."""
+    """The reported primal is that of the model on the data, and LIBLINEAR's is as the certificate says."""
     result = only_json(stdout)
     assert result["status"] == "converged"
     w = np.zeros(data.rows.shape[1])
@@ -25,8 +25,6 @@ def check(data: Loaded, loss: str, lam: float, stdout: str, model: Path, positiv
     optimum = liblinear_optimum(data, loss, lam, positive)
     assert result["dual"] <= optimum * (1 + 1e-9)
     assert result["primal"] <= optimum * (1 + TOL)
-    # LIBLINEAR stops above the optimum, but not far
-    assert result["primal"] >= optimum * (1 - TOL)
 
 
 def test_breast_cancer(launch: Launcher) -> None:

@@ -205,8 +205,9 @@ def test_a_killed_worker(launch: Launcher, sparse: Path) -> None:
     assert load(sparse).primal("hinge", 1e-9, weights(launch.directory / "m"), 1.0) < 1.0  # better than no model
     # the other one is free for another job
     assert launch.run("worker", "check", workers[1].address).exit_code == 0
-    alone = launch.run("coordinator", "train", "--workers", workers[1].address, "--lam", 0.01, "--quiet")
-    assert alone.exit_code == 0, alone.stderr
+    again = f"{workers[1].address},{launch.worker(f'{sparse}#0/2').address}"
+    another = launch.run("coordinator", "train", "--workers", again, "--lam", 0.01, "--quiet")
+    assert another.exit_code == 0, another.stderr
 
 
 def test_a_worker_that_is_told_to_end(launch: Launcher, sparse: Path) -> None:
@@ -219,15 +220,15 @@ def test_a_worker_that_is_told_to_end(launch: Launcher, sparse: Path) -> None:
 
 def test_a_worker_that_stands_still(launch: Launcher, sparse: Path) -> None:
     workers = launch.workers(sparse, 2)
-    run = begun(launch, ",".join(worker.address for worker in workers), *GRIM, "--silence", 1)
+    addresses = ",".join(worker.address for worker in workers)
+    run = begun(launch, addresses, *GRIM, "--silence", 1)
     workers[1].stop()
     finished = run.finish()
     failed(finished, 5, f"worker {workers[1].address}", "no sign of life for 1 s", "the best model so far is in m")
     workers[1].signal(signal.SIGCONT)
     # it notices that the coordinator has gone, and serves the next
-    address = workers[1].address
-    alone = launch.run("coordinator", "train", "--workers", address, "--lam", 0.01, "--quiet")
-    assert alone.exit_code == 0, alone.stderr
+    another = launch.run("coordinator", "train", "--workers", addresses, "--lam", 0.01, "--quiet")
+    assert another.exit_code == 0, another.stderr
 
 
 def test_an_embedded_worker_that_does_not_start(launch: Launcher, sparse: Path) -> None:

@@ -57,7 +57,12 @@ def test_a_worker_that_is_still_loading_ends_at_once(number: signal.Signals, lau
     worker = launch.worker("pipe")
     assert worker.address
     worker.signal(number)
-    finished = worker.finish()
+    try:
+        finished = worker.finish(10.0)
+    except AssertionError:
+        # a signal that comes just before open(2) does not interrupt it; on a pipe that is for ever, but for another one
+        worker.signal(number)
+        finished = worker.finish()
     assert (finished.exit_code, finished.stderr) == (0, "")
 
 
