@@ -454,13 +454,15 @@ class Cell:
 
 
 def ours(cell: Cell, arguments: str, tolerance: float, limit: float, trace: Path | None = None) -> dict[str, Any]:
-    """Train in real processes; the JSON object. Raises CannotError when the tolerance is not reached."""
+    """Train in real processes, all of them from this repository; the JSON object. Raises CannotError without one."""
+    root = str(Path(__file__).resolve().parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     command = [
-        sys.executable, "-m", "coordinator", "train", str(cell.path), "--loss", cell.loss, "--lam", repr(cell.lam),
+        sys.executable, "-P", "-m", "coordinator", "train", str(cell.path), "--loss", cell.loss, "--lam", repr(cell.lam),
         "--tol", repr(tolerance), "--max-seconds", repr(limit), "--json", "--quiet", *shlex.split(arguments),
         *(("--trace", str(trace)) if trace else ()),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
