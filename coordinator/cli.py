@@ -21,6 +21,7 @@ from acccocoa.options import options
 from coordinator.generate import generate
 from coordinator.predict import predict
 from coordinator.shard import shard
+from coordinator.validate import validate
 
 
 @click.group(cls=ExitCodes, context_settings={"auto_envvar_prefix": "ACCCOCOA", "show_default": False})
@@ -35,6 +36,7 @@ def main() -> None:
 main.add_command(generate)
 main.add_command(predict)
 main.add_command(shard)
+main.add_command(validate)
 
 
 @main.command()

@@ -1,0 +1,166 @@
+"""What there is to know of data before training on it, in one pass."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acccocoa import statistics_kernels as kernels
+from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
+
+NORM_SPREAD = 20.0
+"""Passes grow with the largest norm over the median one; on a9a, a hundred times takes ten times the passes."""
+
+FEATURE_SPREAD = 30.0
+"""The same of the largest magnitudes of features, over what a tenth of them stays below; there one feature that is a
+hundred times as large as the others takes twenty times the passes. Unscaled sets are above this, text is below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The smallest, the median and the largest of some numbers, and what a tenth of them stays below (or at)."""
+
+    min: float
+    tenth: float
+    median: float
+    max: float
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.float64]) -> "Spread | None":
+        """Theirs; None when there are none."""
+        if not len(numbers):
+            return None
+        last = len(numbers) - 1
+        places = [0, last // 10, last // 2, (last + 1) // 2, last]
+        least, tenth, low, high, largest = np.partition(numbers, places)[places].tolist()
+        # halves are taken first: the sum of two large numbers may be beyond float64
+        return cls(least, tenth, 0.5 * low + 0.5 * high, largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was found.
+
+    Attributes
+    ----------
+    n, d, nnz : examples, features (largest 0-based number + 1), stored entries
+    labels : (label, its spelling, how many), ascending; None when there are more than LABEL_SPELLINGS_KEPT
+    label_range : the smallest and the largest; None without examples
+    row_norms : of the examples with an entry that is not 0;  empty_rows : number of the others
+    feature_maxima : largest magnitudes of the features that occur;  features : how many do
+    """
+
+    n: int
+    d: int
+    nnz: int
+    labels: tuple[tuple[float, str, int], ...] | None
+    label_range: tuple[float, float] | None
+    row_norms: Spread | None
+    empty_rows: int
+    feature_maxima: Spread | None
+    features: int
+
+    @property
+    def density(self) -> float:
+        """Stored entries over all there could be; 0 without any."""
+        return self.nnz / (self.n * self.d) if self.n and self.d else 0.0
+
+    def warnings(self) -> list[str]:
+        """What will make training slow, and the option that mends it."""
+        found = []
+        rows, features = self.row_norms, self.feature_maxima
+        if features is not None and features.max > FEATURE_SPREAD * features.tenth:
+            found.append(
+                f"features differ in scale: the largest magnitude is {features.max:.6g}, and {features.tenth:.6g} for "
+                "a tenth of them; training will crawl, --normalize features-maxabs mends it"
+            )
+        if rows is not None and rows.max > NORM_SPREAD * rows.median:
+            found.append(
+                f"examples differ in norm: the largest is {rows.max:.6g}, the median {rows.median:.6g}; "
+                "training will crawl, --normalize rows mends it"
+            )
+        return found
+
+
+class Statistics:
+    """Collects a summary piece by piece; 8 bytes a row and a feature are kept."""
+
+    def __init__(self) -> None:
+        self._n = self._d = self._nnz = 0
+        self._counts: Counter[float] | None = Counter()
+        self._spellings: Mapping[float, str] = {}
+        self._range: tuple[float, float] | None = None
+        self._norms: list[NDArray[np.float64]] = []
+        self._empty = 0
+        self._maxima: NDArray[np.float64] = np.empty(0)
+
+    def add(self, piece: Examples) -> None:
+        """The next examples."""
+        if not piece.n:
+            return
+        self._n += piece.n
+        self._nnz += piece.nnz
+        self._d = max(self._d, piece.d)
+        self._spellings = piece.spellings
+        low, high = float(piece.labels.min()), float(piece.labels.max())
+        self._range = (low, high) if self._range is None else (min(low, self._range[0]), max(high, self._range[1]))
+        if self._counts is not None:
+            labels, counts = np.unique(piece.labels, return_counts=True)
+            for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
+                self._counts[label] += count
+            if len(self._counts) > LABEL_SPELLINGS_KEPT:
+                self._counts = None
+        parts = np.empty((piece.n, 2))
+        kernels.squared_norms(piece.indptr, piece.values, parts)
+        norms = parts[:, 0] * np.sqrt(parts[:, 1])
+        self._norms.append(norms[norms > 0])
+        self._empty += piece.n - len(self._norms[-1])
+        if self._d > len(self._maxima):
+            room = max(self._d, len(self._maxima) + (len(self._maxima) >> 2))
+            self._maxima = np.concatenate((self._maxima, np.full(room - len(self._maxima), -1.0)))
+        kernels.feature_maxima(piece.indices, piece.values, self._maxima)
+
+    def summary(self) -> Summary:
+        """Of all examples so far."""
+        labels = None
+        if self._counts is not None and all(label in self._spellings for label in self._counts):
+            labels = tuple((label, self._spellings[label], count) for label, count in sorted(self._counts.items()))
+        occurring = self._maxima[self._maxima >= 0]
+        return Summary(
+            n=self._n,
+            d=self._d,
+            nnz=self._nnz,
+            labels=labels,
+            label_range=self._range,
+            row_norms=Spread.of(np.concatenate([*self._norms, np.empty(0)])),
+            empty_rows=self._empty,
+            feature_maxima=Spread.of(occurring[occurring > 0]),
+            features=len(occurring),
+        )
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The summary for --json."""
+
+    def spread(found: Spread | None) -> dict[str, float] | None:
+        return None if found is None else asdict(found)
+
+    labels = None
+    if summary.labels is not None:
+        labels = [{"label": label, "spelling": text, "count": count} for label, text, count in summary.labels]
+    return {
+        "n": summary.n,
+        "d": summary.d,
+        "nnz": summary.nnz,
+        "density": summary.density,
+        "labels": labels,
+        "label_range": summary.label_range,
+        "row_norm": spread(summary.row_norms),
+        "empty_rows": summary.empty_rows,
+        "feature_maximum": spread(summary.feature_maxima),
+        "features": summary.features,
+        "warnings": summary.warnings(),
+    }
