@@ -375,19 +375,20 @@ def _root_of_rising(
     at_zero : its value at 0, not 0;  largest : numbers below the last digit of this do not matter
     """
     low, high = (-np.inf, 0.0) if at_zero > 0.0 else (0.0, np.inf)
+    digit = 2.0**-52
     x, value = 0.0, at_zero
     reach = max(largest, 1.0)
     for _ in range(ROOT_STEPS):
         rise = slope(x)
-        moved = x - value / rise if rise > 0.0 else np.nan
-        if not low < moved < high:
-            if np.isfinite(low) and np.isfinite(high):
-                moved = 0.5 * (low + high)
-            else:
-                # nothing bounds that side yet
-                moved = x + reach if value < 0.0 else x - reach
-                reach *= 4.0
-        if abs(moved - x) <= 2.0**-52 * max(abs(moved), largest):
+        step = -value / rise if rise > 0.0 else np.copysign(np.inf, -value)
+        if abs(step) > reach:
+            # where the function is nearly flat its slope says nothing of where the root is
+            step = np.copysign(reach, step)
+            reach *= 4.0
+        moved = x + step
+        if abs(step) > digit * max(abs(x), largest) and not low < moved < high:
+            moved = 0.5 * (low + high)
+        if abs(moved - x) <= digit * max(abs(moved), largest):
             return moved
         x, value = moved, function(moved)
         if value == 0.0:

@@ -3,8 +3,9 @@
 For tests of the mathematics and for counting rounds, where what is between coordinator and worker does not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work, plan_work
 from worker.local_solver import LocalSolver, RoundPlan
-from worker.shard import Shard, build, build_by_features
+from worker.shard import Shard, build, build_by_features, with_constant_feature
 from worker.state import DualState
 
 
@@ -35,7 +36,11 @@ class InProcessWorkers:
         positive_label: float = 1.0,
         seed: int = 0,
         threads: int = 1,
+        weights: Vector | None = None,
+        label_weights: Mapping[float, float] | None = None,
+        bias: float | None = None,
     ) -> None:
+        """weights, label_weights, bias : by examples; by features the problem has them."""
         digest = shardfile.content_hash(examples)
         sizes = np.diff(examples.indptr)
         self._features = examples.d
@@ -45,9 +50,13 @@ class InProcessWorkers:
             else build(examples, digest, partition.cut_examples(sizes, part, k), threads)
             for part in range(k)
         ]
+        if weights is not None:
+            self.shards = [replace(shard, weights=weights[shard.rows]) for shard in self.shards]
+        if bias is not None:
+            self.shards = [with_constant_feature(shard, bias, examples.d) for shard in self.shards]
         pool = ThreadPoolExecutor(threads)
         self.solvers = [
-            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool)
+            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool, label_weights)
             for rank, shard in enumerate(self.shards)
         ]
         self.states = [DualState.zeros(shard.n, len(shard.blocks)) for shard in self.shards]
@@ -56,6 +65,11 @@ class InProcessWorkers:
         self._request: RoundRequest | None = None
         self._works: Sequence[Work] = ()
         self._w: Vector = np.empty(0)
+
+    @property
+    def features(self) -> int:
+        """Length of the shared vector by examples."""
+        return max(shard.d for shard in self.shards)
 
     @property
     def blocks(self) -> int:

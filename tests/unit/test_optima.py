@@ -3,6 +3,7 @@
 import functools
 import threading
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from acccocoa import losses
 from acccocoa.config import StopConfig
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
-from acccocoa.problem import FeatureProblem, Problem
+from acccocoa.problem import Constant, FeatureProblem, Problem
+from acccocoa.weights import of_labels
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule
 from coordinator.training import Outcome, Training
@@ -46,8 +48,18 @@ class Data:
             indptr=rows.indptr.astype(np.int64), indices=rows.indices.astype(np.int32), values=rows.data, labels=self.y
         )
 
-    def objective(self, loss: str, lam: float = LAM, l1_ratio: float = 0.0) -> Objective:
-        return Objective(loss, lam, l1_ratio, self.x, self.y, np.ones(len(self.y)))
+    def objective(
+        self,
+        loss: str,
+        lam: float = LAM,
+        l1_ratio: float = 0.0,
+        s: Vector | None = None,
+        constant: Constant | None = None,
+    ) -> Objective:
+        n = len(self.y)
+        x = self.x if constant is None else np.hstack((self.x, np.full((n, 1), constant.value)))
+        free = constant is not None and not constant.regularised
+        return Objective(loss, lam, l1_ratio, x, self.y, np.ones(n) if s is None else s, free)
 
 
 @functools.cache
@@ -72,19 +84,33 @@ def least(loss: str, l1_ratio: float, sparse: bool) -> float:
 
 
 def problem_for(
-    data: Data, loss: str, lam: float = LAM, l1_ratio: float = 0.0, *, by_features: bool = False
+    data: Data,
+    loss: str,
+    lam: float = LAM,
+    l1_ratio: float = 0.0,
+    *,
+    by_features: bool = False,
+    s: Vector | None = None,
+    constant: Constant | None = None,
 ) -> Problem | FeatureProblem:
     n = len(data.y)
     if by_features:
-        return FeatureProblem(loss, lam, data.y, np.ones(n), l1_ratio)
+        return FeatureProblem(loss, lam, data.y, np.ones(n) if s is None else s, l1_ratio, constant=constant)
     return Problem(loss, lam, n, l1_ratio)
 
 
-def solve(data: Data, problem: Problem | FeatureProblem, k: int, tol: float = TOL, max_rounds: int = 20_000) -> Outcome:
+def solve(
+    data: Data,
+    problem: Problem | FeatureProblem,
+    k: int,
+    tol: float = TOL,
+    max_rounds: int = 20_000,
+    **of_workers: Any,
+) -> Outcome:
     """A run to its end; epochs are as good as any."""
     examples = data.examples
-    workers = InProcessWorkers(examples, problem, k)
-    shared = len(data.y) if problem.alpha_is_model else data.x.shape[1]
+    workers = InProcessWorkers(examples, problem, k, **of_workers)
+    shared = len(data.y) if problem.alpha_is_model else workers.features
     stop = StopConfig(tol=tol, max_rounds=max_rounds)
     training = Training(
         OuterLoop(problem, shared, workers.blocks),
@@ -214,6 +240,144 @@ def test_skglms_sparse_huber() -> None:
     check(outcome, data.objective("huber", l1_ratio=1.0), data.objective("huber", l1_ratio=1.0)(theirs))
 
 
+# -------------------------------------------------------------------------------- weights, constant features, intercept
+
+SMOOTH = [name for name in losses.NAMES if name not in KINKED]
+CLASSIFIERS = [name for name in losses.NAMES if losses.loss(name).classifier]
+
+
+def some_weights(n: int) -> Vector:
+    """Between 0 and 3, and some exactly 0."""
+    rng = np.random.default_rng(3)
+    return rng.uniform(0.0, 3.0, n) * (rng.random(n) < 0.8)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("loss", losses.NAMES)
+def test_weights_by_examples(loss: str, k: int) -> None:
+    data = data_for(loss)
+    s = some_weights(len(data.y))
+    objective = data.objective(loss, l1_ratio=0.3, s=s)
+    outcome = solve(data, problem_for(data, loss, l1_ratio=0.3), k, weights=s)
+    check(outcome, objective, objective.least())
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_weights_by_features(loss: str, k: int) -> None:
+    data = data_for(loss)
+    s = some_weights(len(data.y))
+    objective = data.objective(loss, l1_ratio=1.0, s=s)
+    outcome = solve(data, problem_for(data, loss, l1_ratio=1.0, by_features=True, s=s), k)
+    check(outcome, objective, objective.least())
+
+
+@pytest.mark.parametrize("loss", CLASSIFIERS)
+def test_label_weights(loss: str) -> None:
+    data = data_for(loss)
+    label_weights = {1.0: 2.5, -1.0: 0.5}
+    s = np.where(data.y > 0, 2.5, 0.5)
+    assert_allclose(of_labels(data.y, label_weights), s)
+    objective = data.objective(loss, s=s)
+    outcome = solve(data, problem_for(data, loss), 3, label_weights=label_weights)
+    check(outcome, objective, objective.least())
+    # and beside weights of the examples
+    own = some_weights(len(data.y))
+    both = solve(data, problem_for(data, loss), 3, label_weights=label_weights, weights=own)
+    check(both, data.objective(loss, s=s * own), data.objective(loss, s=s * own).least())
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "squared"])
+def test_a_weight_of_two_is_the_example_twice(loss: str) -> None:
+    data = data_for(loss)
+    n = len(data.y)
+    twice = Data(np.vstack((data.x, data.x[:10])), np.append(data.y, data.y[:10]))
+    s = np.where(np.arange(n) < 10, 2.0, 1.0)
+    weighted = solve(data, problem_for(data, loss), 2, weights=s)
+    # the mean is over n or n + 10 examples
+    share = n / (n + 10)
+    repeated = solve(twice, problem_for(twice, loss, lam=LAM * share), 2)
+    assert repeated.certified.primal == pytest.approx(weighted.certified.primal * share, rel=1e-7)
+    assert_allclose(repeated.w, weighted.w, atol=1e-3)
+
+
+@pytest.mark.parametrize(("sparse", "k"), SHAPES, ids=SHAPE_NAMES)
+@pytest.mark.parametrize("loss", losses.NAMES)
+def test_bias_by_examples(loss: str, sparse: bool, k: int) -> None:
+    data = data_for(loss, sparse)
+    constant = Constant(2.0, regularised=True)
+    objective = data.objective(loss, l1_ratio=0.3, constant=constant)
+    outcome = solve(data, problem_for(data, loss, l1_ratio=0.3), k, bias=2.0)
+    check(outcome, objective, objective.least())
+
+
+def shifted(loss: str, sparse: bool = False) -> Data:
+    """Data that need an intercept."""
+    data = data_for(loss, sparse)
+    return data if losses.loss(loss).classifier else replace(data, y=data.y + 3.0)
+
+
+@pytest.mark.parametrize("regularised", [True, False])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_constant_feature_by_features(loss: str, l1_ratio: float, regularised: bool) -> None:
+    data = shifted(loss)
+    s = some_weights(len(data.y))
+    constant = Constant(2.0 if regularised else 1.0, regularised)
+    objective = data.objective(loss, l1_ratio=l1_ratio, s=s, constant=constant)
+    problem = problem_for(data, loss, l1_ratio=l1_ratio, by_features=True, s=s, constant=constant)
+    outcome = solve(data, problem, 3)
+    check(outcome, objective, objective.least())
+    assert outcome.w[-1] != 0.0
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+def test_intercept_is_that_of_scikit_learn(l1_ratio: float) -> None:
+    data = shifted("squared", sparse=True)
+    constant = Constant(1.0, regularised=False)
+    outcome = solve(data, problem_for(data, "squared", l1_ratio=l1_ratio, by_features=True, constant=constant), 2)
+    if l1_ratio == 0.0:
+        other = Ridge(alpha=LAM * len(data.y), tol=1e-12)
+    else:
+        other = ElasticNet(alpha=LAM, l1_ratio=l1_ratio, tol=1e-13, max_iter=10**6)
+    other.fit(data.x, data.y)
+    expected = np.append(other.coef_, other.intercept_)
+    objective = data.objective("squared", l1_ratio=l1_ratio, constant=constant)
+    check(outcome, objective, objective(expected))
+    assert_allclose(outcome.w, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("regularised", [True, False])
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_the_weight_of_a_constant_feature_is_the_best(loss: str, regularised: bool) -> None:
+    data = shifted(loss)
+    problem = problem_for(data, loss, l1_ratio=0.5, by_features=True, constant=Constant(1.5, regularised))
+    assert isinstance(problem, FeatureProblem)
+    objective = data.objective(loss, l1_ratio=0.5, constant=problem.constant)
+    rng = np.random.default_rng(0)
+    for scale in (0.0, 1e-3, 1.0, 1e3):
+        w = scale * rng.standard_normal(data.x.shape[1])
+        v = data.x @ w
+        b = problem.constant_weight(v)
+        best = objective(np.append(w, b))
+        for other in (b - 1e-3, b + 1e-3, b * (1 + 1e-6), 0.0, -b):
+            assert best <= objective(np.append(w, other)) * (1 + 1e-14)
+        gradient = problem.grad_f(v)
+        if not regularised:
+            assert abs(gradient.sum()) <= 1e-13 * np.abs(gradient).sum()
+        # a gradient, of a function that is smooth with L
+        step = rng.standard_normal(len(v))
+        risen = problem.f(v + step) - problem.f(v) - float(gradient @ step)
+        assert -1e-12 * abs(problem.f(v)) <= risen <= 0.5 * problem.lipschitz * float(step @ step) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_no_l1_norm_by_features(loss: str) -> None:
+    data = data_for(loss)
+    outcome = solve(data, problem_for(data, loss, by_features=True), 3)
+    check(outcome, data.objective(loss), least(loss, 0.0, False))
+
+
 # ------------------------------------------------------------------------------------------------------ what labels do
 
 BOTH = [(loss, 0.0, False) for loss in losses.NAMES] + [
@@ -302,7 +466,7 @@ def test_all_labels_equal(loss: str, label: float) -> None:
 @pytest.mark.parametrize("loss", losses.NAMES)
 def test_fewer_examples_than_features_and_one_example_a_worker(loss: str) -> None:
     base = data_for(loss)
-    chosen = [np.argmax(base.y), np.argmin(base.y), 3]
+    chosen = [int(np.argmax(base.y)), int(np.argmin(base.y)), 3]
     data = Data(base.x[chosen], base.y[chosen])
     objective = data.objective(loss, l1_ratio=0.5)
     expected = objective.least()
