@@ -447,3 +447,50 @@ def count_features(
         while j < stop:
             counts[np.uint64(indices[j])] += 1
             j += np.uint64(1)
+
+
+@_kernel
+def largest_of_rows(indptr: NDArray[np.uint64], values: Values, out: Vector) -> None:
+    """max_j |x_ij| of every row; shape (n,), 0 without entries."""
+    for i in range(len(out)):
+        largest = 0.0
+        j = indptr[np.uint64(i)]
+        while j < indptr[np.uint64(i) + np.uint64(1)]:
+            largest = max(largest, abs(np.float64(values[j])))
+            j += np.uint64(1)
+        out[i] = largest
+
+
+@_kernel
+def largest_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
+    """out[j] := max(out[j], max_i |x_ij|); shape (support,)."""
+    for p in range(len(indices)):
+        j = indices[np.uint64(p)]
+        out[j] = max(out[j], abs(np.float64(values[np.uint64(p)])))
+
+
+@_kernel
+def squares_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
+    """out[j] += sum_i x_ij^2; shape (support,)."""
+    for p in range(len(indices)):
+        value = np.float64(values[np.uint64(p)])
+        out[indices[np.uint64(p)]] += value * value
+
+
+@_kernel
+def divide_rows(indptr: NDArray[np.uint64], values: Values, divisors: Vector, out: Values) -> None:
+    """out := every row of values over its divisor, unless that is 0."""
+    for i in range(len(divisors)):
+        divisor = divisors[i] if divisors[i] > 0.0 else 1.0
+        j = indptr[np.uint64(i)]
+        while j < indptr[np.uint64(i) + np.uint64(1)]:
+            out[j] = np.float64(values[j]) / divisor
+            j += np.uint64(1)
+
+
+@_kernel
+def divide_columns(indices: NDArray[np.uint32], values: Values, divisors: Vector, out: Values) -> None:
+    """out := every entry of values over the divisor of its column, unless that is 0."""
+    for p in range(len(indices)):
+        divisor = divisors[indices[np.uint64(p)]]
+        out[np.uint64(p)] = np.float64(values[np.uint64(p)]) / (divisor if divisor > 0.0 else 1.0)

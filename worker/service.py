@@ -15,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 
 from acccocoa import __version__, codec
 from acccocoa.config import LOCAL_EPOCHS_MAX
@@ -25,6 +26,7 @@ from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
+from worker import scaling
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard, with_constant_feature
@@ -154,7 +156,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._lease = _Lease()
         self._streams = threading.BoundedSemaphore(STREAMS)
         self._held: _HeldJob | None = None
-        self._biased: tuple[tuple[float, int], Shard] | None = None
+        self._derived: tuple[tuple[object, ...], Shard] | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
 
@@ -225,6 +227,20 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             compile_seconds=holdings.compile_seconds,
         )
 
+    def Measure(self, request: pb.MeasureRequest, context: grpc.ServicerContext) -> Iterator[pb.MeasureReply]:
+        """What is to be known of the shard; see the proto."""
+        try:
+            shard = self._require_holdings().shard
+            _check_meant(request.content_hash, shard)
+            numbers, values = _measured(request.measure, shard)
+        except _Refused as refused:
+            _abort(context, refused.code, str(refused))
+        first, numbers_pieces = codec.encode(numbers)
+        second, values_pieces = codec.encode(values)
+        yield pb.MeasureReply(measured=pb.Measured(numbers=first, values=second))
+        yield from (pb.MeasureReply(chunk=piece) for piece in numbers_pieces)
+        yield from (pb.MeasureReply(chunk=piece) for piece in values_pieces)
+
     def Solve(
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
@@ -238,13 +254,14 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             impatience.start()
             try:
                 start = inbox.start()
+                _check_fits(start, holdings.shard)
+                divisors = inbox.divisors(start, len(holdings.shard.support))
             finally:
                 impatience.cancel()
-            _check_fits(start, holdings.shard)
             with self._lease.held(start.job_id, context):
                 log.info("job %s: stream from %s begins", start.job_id, context.peer())
                 try:
-                    yield from self._job(holdings.shard, start, inbox, context)
+                    yield from self._job(holdings.shard, start, divisors, inbox, context)
                 finally:
                     log.info("job %s: stream ends", start.job_id)
         except _Refused as refused:
@@ -269,20 +286,38 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._held = _HeldJob(start.job_id, state)
         return state
 
-    def _with_bias(self, shard: Shard, value: float, feature: int) -> Shard:
-        """The shard with a constant feature; the last one made is kept for the next job."""
-        if self._biased is None or self._biased[0] != (value, feature):
-            self._biased = None  # not two of them at the same time
-            self._biased = (value, feature), with_constant_feature(shard, value, feature)
-        return self._biased[1]
+    def _prepared(self, shard: Shard, start: pb.Start, divisors: Vector | None) -> Shard:
+        """The shard scaled, and with a constant feature, as asked; the last one made is kept for the next job."""
+        key: tuple[object, ...] = (
+            start.scaling,
+            None if divisors is None else divisors.tobytes(),
+            (start.bias.value, start.bias.feature) if start.HasField("bias") else None,
+        )
+        if self._derived is None or self._derived[0] != key:
+            self._derived = None  # not two of them at the same time
+            if start.scaling == pb.SCALING_ROW_NORMS:
+                shard = scaling.with_rows_divided(shard, scaling.row_norms(shard))
+            elif start.scaling == pb.SCALING_LARGEST_OF_ROWS:
+                shard = scaling.with_rows_divided(shard, scaling.largest_of_rows(shard))
+            elif divisors is not None:
+                shard = scaling.with_columns_divided(shard, divisors)
+            if start.HasField("bias"):
+                shard = with_constant_feature(shard, start.bias.value, start.bias.feature)
+            self._derived = key, shard
+        return self._derived[1]
 
     def _job(
-        self, shard: Shard, start: pb.Start, inbox: "_Inbox", context: grpc.ServicerContext
+        self,
+        shard: Shard,
+        start: pb.Start,
+        divisors: Vector | None,
+        inbox: "_Inbox",
+        context: grpc.ServicerContext,
     ) -> Iterator[pb.SolveReply]:
         problem = _subproblem(start.problem)
         assert self._blocks_pool is not None  # set together with the holdings
-        if start.HasField("bias"):
-            work = functools.partial(self._with_bias, shard, start.bias.value, start.bias.feature)
+        if start.HasField("bias") or start.scaling:
+            work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(start.round, context, work)
         solver = LocalSolver(
             shard,
@@ -420,25 +455,44 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             wait_for([future])
 
 
+def _check_meant(content_hash: str, shard: Shard) -> None:
+    if content_hash != shard.content_hash:
+        raise _Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"the job means shard {content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
+        )
+
+
 def _check_fits(start: pb.Start, shard: Shard) -> None:
     mismatch = version_mismatch(start.protocol_version, start.software_version, __version__)
     if mismatch:
         raise _Refused(grpc.StatusCode.FAILED_PRECONDITION, f"the coordinator {mismatch}")
-    if start.content_hash != shard.content_hash:
-        raise _Refused(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            f"the job means shard {start.content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
-        )
+    _check_meant(start.content_hash, shard)
     if start.HasField("bias") and not (
         0 < start.bias.value < math.inf and shard.d <= start.bias.feature < start.shared and not shard.by_features
     ):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"no constant feature {start.bias.feature} can be added")
+    if start.HasField("divisors") != (start.scaling == pb.SCALING_COLUMNS):
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "divisors go with SCALING_COLUMNS, and with nothing else")
+    if start.scaling not in pb.Scaling.values():
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"scaling {start.scaling} is unknown to this worker")
     if not all(0 < entry.weight < math.inf for entry in start.label_weights):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "weights of labels must be finite numbers > 0")
     if start.problem.labelled and shard.by_features:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
         )
+
+
+def _measured(measure: "pb.Measure.ValueType", shard: Shard) -> tuple[NDArray[np.uint32], Vector]:
+    """Numbers of columns or rows, and what is asked of them."""
+    if measure == pb.MEASURE_LARGEST_OF_COLUMNS:
+        return shard.support, scaling.largest_of_columns(shard)
+    if measure == pb.MEASURE_SQUARES_OF_COLUMNS:
+        return shard.support, scaling.squares_of_columns(shard)
+    if measure == pb.MEASURE_LARGEST_OF_ROWS:
+        return shard.rows.astype(np.uint32), scaling.largest_of_rows(shard)
+    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"measure {measure} is unknown to this worker")
 
 
 def _solve(
@@ -500,6 +554,21 @@ class _Inbox:
         if first is None or first.WhichOneof("kind") != "start":
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the stream must begin with Start")
         return first.start
+
+    def divisors(self, start: pb.Start, length: int) -> Vector | None:
+        """The divisors of the support's columns, whose pieces follow Start; None when it announces none."""
+        if not start.HasField("divisors"):
+            return None
+        decoder = codec.Decoder(start.divisors, np.dtype(np.float64), length)
+        while decoder.missing:
+            piece = next(self._requests, None)
+            if piece is None or piece.WhichOneof("kind") != "chunk":
+                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the divisors were interrupted")
+            decoder.feed(piece.chunk.data)
+        divisors = decoder.array()
+        if not (np.isfinite(divisors).all() and (divisors >= 0).all()):
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "divisors must be finite numbers >= 0")
+        return divisors
 
     def requests(self, length: int) -> Iterator[tuple[pb.SolveRequest, Vector]]:
         """Every Round with its w (float64, shape (length,)) and every Resync, until the coordinator closes its side."""

@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,6 +23,57 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Measure:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MeasureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Measure.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MEASURE_UNSPECIFIED: _Measure.ValueType  # 0
+    MEASURE_LARGEST_OF_COLUMNS: _Measure.ValueType  # 1
+    """max |x| over the rows, by column of the support"""
+    MEASURE_SQUARES_OF_COLUMNS: _Measure.ValueType  # 2
+    """sum of x^2 over the rows, by column of the support"""
+    MEASURE_LARGEST_OF_ROWS: _Measure.ValueType  # 3
+    """max |x| of every row"""
+
+class Measure(_Measure, metaclass=_MeasureEnumTypeWrapper): ...
+
+MEASURE_UNSPECIFIED: Measure.ValueType  # 0
+MEASURE_LARGEST_OF_COLUMNS: Measure.ValueType  # 1
+"""max |x| over the rows, by column of the support"""
+MEASURE_SQUARES_OF_COLUMNS: Measure.ValueType  # 2
+"""sum of x^2 over the rows, by column of the support"""
+MEASURE_LARGEST_OF_ROWS: Measure.ValueType  # 3
+"""max |x| of every row"""
+Global___Measure: _TypeAlias = Measure  # noqa: Y015
+
+class _Scaling:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScalingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scaling.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCALING_NONE: _Scaling.ValueType  # 0
+    SCALING_ROW_NORMS: _Scaling.ValueType  # 1
+    """each by the euclidean norm of its row"""
+    SCALING_LARGEST_OF_ROWS: _Scaling.ValueType  # 2
+    """each by the largest magnitude in its row"""
+    SCALING_COLUMNS: _Scaling.ValueType  # 3
+    """each by the divisor of its column"""
+
+class Scaling(_Scaling, metaclass=_ScalingEnumTypeWrapper):
+    """What the entries of the shard are divided by; where that is 0, by nothing. Values are rounded as they are stored."""
+
+SCALING_NONE: Scaling.ValueType  # 0
+SCALING_ROW_NORMS: Scaling.ValueType  # 1
+"""each by the euclidean norm of its row"""
+SCALING_LARGEST_OF_ROWS: Scaling.ValueType  # 2
+"""each by the largest magnitude in its row"""
+SCALING_COLUMNS: Scaling.ValueType  # 3
+"""each by the divisor of its column"""
+Global___Scaling: _TypeAlias = Scaling  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):
@@ -135,6 +187,85 @@ class DescribeReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_base) -> _WhichOneofReturnType__index_base | None: ...
 
 Global___DescribeReply: _TypeAlias = DescribeReply  # noqa: Y015
+
+@_typing.final
+class MeasureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    MEASURE_FIELD_NUMBER: _builtins.int
+    content_hash: _builtins.str
+    """of the shard that is meant"""
+    measure: Global___Measure.ValueType
+    def __init__(
+        self,
+        *,
+        content_hash: _builtins.str = ...,
+        measure: Global___Measure.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "measure", b"measure"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasureRequest: _TypeAlias = MeasureRequest  # noqa: Y015
+
+@_typing.final
+class MeasureReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASURED_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def measured(self) -> Global___Measured: ...
+    @_builtins.property
+    def chunk(self) -> _array_pb2.Chunk: ...
+    def __init__(
+        self,
+        *,
+        measured: Global___Measured | None = ...,
+        chunk: _array_pb2.Chunk | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "measured", b"measured"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "measured", b"measured"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["measured", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___MeasureReply: _TypeAlias = MeasureReply  # noqa: Y015
+
+@_typing.final
+class Measured(_message.Message):
+    """Followed by the pieces of `numbers`, then of `values`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def numbers(self) -> _array_pb2.Array:
+        """uint32, of the columns or rows, 0-based, as in all of the data"""
+
+    @_builtins.property
+    def values(self) -> _array_pb2.Array:
+        """float64"""
+
+    def __init__(
+        self,
+        *,
+        numbers: _array_pb2.Array | None = ...,
+        values: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "values", b"values"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measured: _TypeAlias = Measured  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):
@@ -344,6 +475,8 @@ class Start(_message.Message):
     WARM_FIELD_NUMBER: _builtins.int
     SEND_LABELS_FIELD_NUMBER: _builtins.int
     BIAS_FIELD_NUMBER: _builtins.int
+    SCALING_FIELD_NUMBER: _builtins.int
+    DIVISORS_FIELD_NUMBER: _builtins.int
     LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
@@ -365,11 +498,17 @@ class Start(_message.Message):
     """begin from the dual variables the worker holds, whatever job they are from"""
     send_labels: _builtins.bool
     """by features: answer the labels of the examples after the support"""
+    scaling: Global___Scaling.ValueType
+    """of the data, before the bias is added"""
     @_builtins.property
     def problem(self) -> Global___Subproblem: ...
     @_builtins.property
     def bias(self) -> Global___Bias:
         """by examples; absent: none"""
+
+    @_builtins.property
+    def divisors(self) -> _array_pb2.Array:
+        """float64, of the support's columns; its pieces follow Start; SCALING_COLUMNS only"""
 
     @_builtins.property
     def label_weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelWeight]:
@@ -392,11 +531,13 @@ class Start(_message.Message):
         warm: _builtins.bool = ...,
         send_labels: _builtins.bool = ...,
         bias: Global___Bias | None = ...,
+        scaling: Global___Scaling.ValueType = ...,
+        divisors: _array_pb2.Array | None = ...,
         label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

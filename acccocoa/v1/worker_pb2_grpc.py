@@ -39,6 +39,11 @@ class WorkerStub:
                 request_serializer=acccocoa_dot_v1_dot_worker__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=acccocoa_dot_v1_dot_worker__pb2.DescribeReply.FromString,
                 _registered_method=True)
+        self.Measure = channel.unary_stream(
+                '/acccocoa.v1.Worker/Measure',
+                request_serializer=acccocoa_dot_v1_dot_worker__pb2.MeasureRequest.SerializeToString,
+                response_deserializer=acccocoa_dot_v1_dot_worker__pb2.MeasureReply.FromString,
+                _registered_method=True)
         self.Solve = channel.stream_stream(
                 '/acccocoa.v1.Worker/Solve',
                 request_serializer=acccocoa_dot_v1_dot_worker__pb2.SolveRequest.SerializeToString,
@@ -51,6 +56,14 @@ class WorkerServicer:
 
     def Describe(self, request, context):
         """What shard this is. Answers while a job runs, too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Measure(self, request, context):
+        """What a job has to know of all shards before it can normalise their data. FAILED_PRECONDITION: the worker
+        holds another shard than the coordinator means.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +88,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=acccocoa_dot_v1_dot_worker__pb2.DescribeRequest.FromString,
                     response_serializer=acccocoa_dot_v1_dot_worker__pb2.DescribeReply.SerializeToString,
+            ),
+            'Measure': grpc.unary_stream_rpc_method_handler(
+                    servicer.Measure,
+                    request_deserializer=acccocoa_dot_v1_dot_worker__pb2.MeasureRequest.FromString,
+                    response_serializer=acccocoa_dot_v1_dot_worker__pb2.MeasureReply.SerializeToString,
             ),
             'Solve': grpc.stream_stream_rpc_method_handler(
                     servicer.Solve,
@@ -109,6 +127,33 @@ class Worker:
             '/acccocoa.v1.Worker/Describe',
             acccocoa_dot_v1_dot_worker__pb2.DescribeRequest.SerializeToString,
             acccocoa_dot_v1_dot_worker__pb2.DescribeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Measure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/acccocoa.v1.Worker/Measure',
+            acccocoa_dot_v1_dot_worker__pb2.MeasureRequest.SerializeToString,
+            acccocoa_dot_v1_dot_worker__pb2.MeasureReply.FromString,
             options,
             channel_credentials,
             insecure,

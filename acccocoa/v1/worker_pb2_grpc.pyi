@@ -37,6 +37,10 @@ class WorkerStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerAsyncStub: ...
     Describe: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.DescribeReply]
     """What shard this is. Answers while a job runs, too."""
+    Measure: _grpc.UnaryStreamMultiCallable[_worker_pb2.MeasureRequest, _worker_pb2.MeasureReply]
+    """What a job has to know of all shards before it can normalise their data. FAILED_PRECONDITION: the worker
+    holds another shard than the coordinator means.
+    """
     Solve: _grpc.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]
     """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
     of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
@@ -51,6 +55,10 @@ class WorkerAsyncStub(WorkerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Describe: _aio.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.DescribeReply]  # type: ignore[assignment]
     """What shard this is. Answers while a job runs, too."""
+    Measure: _aio.UnaryStreamMultiCallable[_worker_pb2.MeasureRequest, _worker_pb2.MeasureReply]  # type: ignore[assignment]
+    """What a job has to know of all shards before it can normalise their data. FAILED_PRECONDITION: the worker
+    holds another shard than the coordinator means.
+    """
     Solve: _aio.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]  # type: ignore[assignment]
     """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
     of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
@@ -68,6 +76,16 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.DescribeReply, _abc.Awaitable[_worker_pb2.DescribeReply]]:
         """What shard this is. Answers while a job runs, too."""
+
+    @_abc_1.abstractmethod
+    def Measure(
+        self,
+        request: _worker_pb2.MeasureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worker_pb2.MeasureReply], _abc.AsyncIterator[_worker_pb2.MeasureReply]]:
+        """What a job has to know of all shards before it can normalise their data. FAILED_PRECONDITION: the worker
+        holds another shard than the coordinator means.
+        """
 
     @_abc_1.abstractmethod
     def Solve(
