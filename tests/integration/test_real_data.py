@@ -66,7 +66,22 @@ def test_against_liblinear(name: str, loss: str, launch: Launcher, table: Table,
     if not path.exists():
         pytest.skip(f"the data set {name} is not at hand")
     lam = SETS[name]
-    train = ("train", path, "--local", 2, "--loss", loss, "--lam", lam, "--tol", TOL, "--json", "--model", "m")
+    train = (
+        "train",
+        path,
+        "--local",
+        2,
+        "--loss",
+        loss,
+        "--lam",
+        lam,
+        "--tol",
+        TOL,
+        "--no-cache",
+        "--json",
+        "--model",
+        "m",
+    )
     trained = launch.run("coordinator", *train, seconds=600)
     assert trained.exit_code == 0, trained.stderr
     result = only_json(trained.stdout)
