@@ -12,12 +12,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acccocoa import __version__
-from acccocoa.cache import Places
 from acccocoa.cli import ExitCodes, s3_endpoint
 from acccocoa.dealing import By
 from acccocoa.errors import WorkerUnreachable
 from acccocoa.security import open_channel
-from worker import server
 
 
 @click.group(cls=ExitCodes, context_settings={"auto_envvar_prefix": "ACCCOCOA"})
@@ -119,6 +117,10 @@ def serve(
 
     The address in use is the first line on standard output. SIGTERM or Ctrl-C ends the worker.
     """
+    # numpy and numba take most of a second of computing to import: not for `check`, which runs every few seconds
+    from acccocoa.cache import Places
+    from worker import server
+
     logging.basicConfig(
         level=logging.WARNING if quiet else logging.INFO,
         format="%(asctime)s acccocoa-worker %(levelname)s %(message)s",
