@@ -20,6 +20,9 @@ from acccocoa.weights import parse_label_weights
 Restart = Literal["gap", "gradient", "none"]
 """Rules by which the outer loop drops its momentum."""
 
+Normalize = Literal["none", "rows", "features-maxabs"]
+"""What is made of equal size before training; see coordinator.normalize."""
+
 Partition = Literal["auto", "examples", "features"]
 """What the coordinates of problem (A) are."""
 
@@ -117,6 +120,11 @@ class ObjectiveConfig:
         None, "add a constant feature of value B, whose weight is regularised as any other", type=float, metavar="B"
     )
     intercept: bool = option(False, "add an intercept that is not regularised; needs a smooth loss, dealt by features")
+    normalize: Normalize = option(
+        "none",
+        "divide every example by its norm, or every feature by its largest magnitude",
+        choices=get_args(Normalize),
+    )
     class_weight: str | None = option(
         None, "weights of the examples with these labels (the others weigh 1)", type=str, metavar="LABEL=X,..."
     )

@@ -81,6 +81,7 @@ class Model:
     w : float64, shape (nr_feature,), or (nr_feature + 1,) with a bias; copied, and read-only from then on
         (a matrix of one row per class is left for one-vs-rest models to come; they would need `labels` to match)
     bias : value of the constant feature whose weight comes last in w; below 0 there is none
+    unit_rows : it was trained on examples divided by their euclidean norms, and predicts after dividing, too
 
     Raises
     ------
@@ -93,6 +94,7 @@ class Model:
     labels: tuple[str, ...]
     w: NDArray[np.float64]
     bias: float = -1.0
+    unit_rows: bool = False
 
     def __post_init__(self) -> None:
         classifier = losses.loss(self.loss).classifier
@@ -162,6 +164,9 @@ class Model:
             result = np.asarray(rows @ self.w[:d], dtype=np.float64)
         else:
             result = np.zeros(examples.n)
+        if self.unit_rows:
+            norms = _norms(examples)
+            result /= np.where(norms > 0, norms, 1.0)
         if self.has_bias:
             result += self.bias * self.w[d]
         return result
@@ -212,7 +217,7 @@ class Model:
     def save(self, path: str | os.PathLike[str], report: Mapping[str, object]) -> None:
         """Write the model, atomically, and its sidecar.
 
-        A name ending in .npz gives a numpy archive (arrays loss, labels, w, bias), any other LIBLINEAR's text with 17
+        A name ending in .npz gives a numpy archive (arrays loss, labels, w, bias, and unit_rows if so), any other LIBLINEAR's text with 17
         significant digits; both bring back the same bits. Labels that LIBLINEAR cannot hold as they are spelled (1.0)
         are written there as the integer of the same value (1); where there is none (0.5), LIBLINEAR refuses to read the
         model, and only `load` does.
@@ -233,7 +238,8 @@ class Model:
             for chunk in chunks:
                 digest.update(chunk)
                 file.write(chunk)
-            record = {**report, "loss": self.loss, "labels": self.labels, "model_sha256": digest.hexdigest()}
+            own = {"loss": self.loss, "labels": self.labels, "model_sha256": digest.hexdigest()}
+            record = {**report, **own, **({"normalize": "rows"} if self.unit_rows else {})}
             sidecar.write(json.dumps(_jsonable(record), indent=2, allow_nan=False).encode() + b"\n")
 
     def _text(self) -> Iterator[bytes]:
@@ -251,8 +257,18 @@ class Model:
         """The .npz file."""
         buffer = io.BytesIO()
         labels = np.array(self.labels, dtype=np.str_)
-        np.savez(buffer, loss=np.str_(self.loss), labels=labels, w=self.w, bias=np.float64(self.bias))
+        arrays = {"loss": np.str_(self.loss), "labels": labels, "w": self.w, "bias": np.float64(self.bias)}
+        if self.unit_rows:
+            arrays["unit_rows"] = np.bool_(True)
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy takes its names for options of its own
         return buffer.getvalue()
+
+
+def _norms(examples: Examples) -> NDArray[np.float64]:
+    """The euclidean norm of every example; float64, shape (n,)."""
+    values = examples.values.astype(np.float64)
+    squares = csr_array((values**2, examples.indices, examples.indptr), shape=(examples.n, max(examples.d, 1)))
+    return np.asarray(np.sqrt(squares.sum(axis=1)), dtype=np.float64)
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
@@ -374,6 +390,8 @@ def _with_sidecar(model: Model, path: str | os.PathLike[str], digest: str) -> Mo
         return model
     if not isinstance(sidecar, dict) or sidecar.get("model_sha256") != digest:
         return model
+    if sidecar.get("normalize") == "rows":
+        model = replace(model, unit_rows=True)
     loss, labels = sidecar.get("loss"), sidecar.get("labels")
     if isinstance(loss, str) and _SOLVER_TYPES.get(loss) == _SOLVER_TYPES[model.loss]:
         model = replace(model, loss=loss)
@@ -497,6 +515,7 @@ def _parse_archive(content: bytes, name: str) -> Model:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             loss, labels, w, bias = (archive[key] for key in ("loss", "labels", "w", "bias"))
+            unit_rows = "unit_rows" in archive and bool(archive["unit_rows"])
     except _ARCHIVE_FAULTS as error:
         raise DataError(name, f"is not a .npz model: {error}", _TRUNCATED) from error
     if not all(isinstance(array, np.ndarray) for array in (loss, labels, w, bias)):
@@ -506,6 +525,6 @@ def _parse_archive(content: bytes, name: str) -> Model:
     if w.dtype != np.float64 or bias.dtype != np.float64 or bias.shape != ():
         raise DataError(name, "is not a .npz model: w must be a vector of float64, and bias a float64")
     try:
-        return Model(str(loss), tuple(map(str, labels)), w, float(bias))
+        return Model(str(loss), tuple(map(str, labels)), w, float(bias), unit_rows)
     except AcccocoaError as error:
         raise DataError(name, f"is not a .npz model: {error}") from error

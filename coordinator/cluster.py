@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acccocoa import __version__
 from acccocoa.errors import ClusterError, UsageError, WorkerBusy, WorkerLost, WorkerUnreachable
@@ -20,10 +21,13 @@ from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import Job, ShardDescription
 from coordinator.link import WorkerLink
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.normalize import Measure, Scaling
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
 
 T = TypeVar("T")
+
+AS_IT_IS = Scaling()
 
 WATCH_SECONDS = 0.25
 """How often the silence of the workers is looked at."""
@@ -82,6 +86,7 @@ class Cluster:
         self._round = 0
         self._lineage = ""
         self._pool = ThreadPoolExecutor(len(self.links), thread_name_prefix="worker")
+        self._columns: list[NDArray[np.uint32]] = []
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._watch_silence, name="silence", daemon=True)
         self._watch.start()
@@ -142,6 +147,23 @@ class Cluster:
             if self._closed.wait(RETRY_SECONDS):
                 raise WorkerUnreachable(str(link), "is no longer waited for")
 
+    def measure(self, measure: Measure, shards: Sequence[ShardDescription], length: int) -> Vector:
+        """What is to be known of all shards together, by number of the column or row; 0 where there is none.
+
+        Raises
+        ------
+        ClusterError : a worker does not answer, or with nonsense
+        """
+        answers = self._each(lambda link: link.measure(measure, shards[link.rank].content_hash, length))
+        total = np.zeros(length)
+        for numbers, values in answers:  # in rank order: the same bits every time
+            if measure == "squares_of_columns":
+                total[numbers] += values
+            else:
+                total[numbers] = np.maximum(total[numbers], values)
+        self._columns = [numbers for numbers, _ in answers]
+        return total
+
     def start(
         self,
         shards: Sequence[ShardDescription],
@@ -153,10 +175,14 @@ class Cluster:
         round_number: int = 0,
         lineage: str = "",
         warm: bool = False,
+        scaling: Scaling = AS_IT_IS,
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync."""
 
         part = problem.subproblem
+        if scaling.divisors is not None:
+            for link, numbers in zip(self.links, self._columns, strict=True):
+                link.divisors = scaling.divisors[numbers]
 
         self._features = job.d
         self._round = round_number
@@ -189,6 +215,7 @@ class Cluster:
                     warm=warm,
                     send_labels=job.by_features and link.rank == 0,
                     bias=None if job.bias is None or job.by_features else pb.Bias(value=job.bias, feature=job.d),
+                    scaling=pb.Scaling.Value(f"SCALING_{scaling.kind.upper()}"),
                     label_weights=[
                         pb.LabelWeight(label=label, weight=weight) for label, weight in job.label_weights.items()
                     ],

@@ -25,6 +25,7 @@ from coordinator import checkpoint, report
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription, combine
 from coordinator.interrupt import interruptible
+from coordinator.normalize import scaling
 from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule, automatic_epochs, plan_work, sample_stride
@@ -77,6 +78,9 @@ def train(settings: Settings) -> int:
         algorithm = settings.algorithm
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
+        scaled = scaling(
+            settings.objective.normalize, job, lambda measure, length: cluster.measure(measure, shards, length)
+        )
         ready = cluster.start(
             shards,
             job,
@@ -86,6 +90,7 @@ def train(settings: Settings) -> int:
             round_number=saved.round if saved is not None else 0,
             lineage=saved.lineage if saved is not None else "",
             warm=recovery.resume and not unchanged,
+            scaling=scaled,
         )
         if isinstance(problem, FeatureProblem):
             problem = _with_labels(problem, job, cluster.labels, cluster.weights)
@@ -150,7 +155,8 @@ def train(settings: Settings) -> int:
             if training.model is not None and output.model is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
                 try:
-                    _write_model(output.model, job, settings.objective, training.model, {"status": status})
+                    best = scaled.weights(training.model)
+                    _write_model(output.model, job, settings.objective, best, {"status": status})
                     remedy = f"the best model so far is in {output.model}"
                 except UsageError as failed:
                     remedy = f"nor could the best model so far be kept: {failed}"
@@ -165,7 +171,7 @@ def train(settings: Settings) -> int:
             progress.stage(f"{cluster.links[straggler.rank]} took {straggler.factor:.1f} times as long as the others")
         try:
             if output.model is not None:
-                _write_model(output.model, job, settings.objective, outcome.w, summary)
+                _write_model(output.model, job, settings.objective, scaled.weights(outcome.w), summary)
         except UsageError as error:
             if keep is not None and keep.write(training):
                 raise UsageError(
@@ -255,6 +261,7 @@ class Identity:
                 "positive": job.labels[0] if job.labels else None,
                 "bias": job.bias,
                 "intercept": settings.objective.intercept,
+                "normalize": settings.objective.normalize,
                 "label_weights": [list(entry) for entry in sorted(job.label_weights.items())],
                 "shards": [shard.content_hash for shard in shards],
             },
@@ -363,6 +370,7 @@ def _summary(
         "partition": "features" if job.by_features else "examples",
         "bias": job.bias,
         "intercept": settings.objective.intercept,
+        "normalize": settings.objective.normalize,
         "class_weight": settings.objective.class_weight,
         "weighted": job.largest_weight > 0.0,
         "gamma": loop.gamma,
@@ -379,7 +387,8 @@ def _summary(
 
 def _write_model(path: str, job: Job, objective: ObjectiveConfig, w: Vector, summary: dict[str, object]) -> None:
     bias = 1.0 if objective.intercept else -1.0 if job.bias is None else job.bias
-    Model(loss=objective.loss, labels=job.labels, w=w, bias=bias).save(path, summary)
+    rows = objective.normalize == "rows"
+    Model(loss=objective.loss, labels=job.labels, w=w, bias=bias, unit_rows=rows).save(path, summary)
 
 
 def _sentence(outcome: Outcome, output: OutputConfig) -> str:

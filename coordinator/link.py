@@ -21,8 +21,12 @@ from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import ShardDescription
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.normalize import Measure
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
+
+MEASURE_SECONDS = 600.0
+"""How long a worker may take to measure its shard: a pass over it."""
 
 DESCRIBE_SECONDS = 5.0
 """How long a worker that is reached again may take to say what it holds."""
@@ -44,6 +48,7 @@ class WorkerLink:
     ----------
     address : HOST:PORT
     rank : 0 .. K-1
+    divisors : of the columns of the worker's support, in its order, if the job divides them; sent with every start
     position : round and lineage of the newest state the worker had when its stream began; lineage None: of no use
     candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
     silence : seconds without any message after which a worker that should answer counts as lost
@@ -66,6 +71,7 @@ class WorkerLink:
         self.support: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
         self.labels: Vector = np.empty(0)
         self.weights: Vector | None = None
+        self.divisors: Vector | None = None
         self._rows = 0
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
@@ -157,6 +163,39 @@ class WorkerLink:
             compile_seconds=reply.compile_seconds,
         )
 
+    def measure(self, measure: Measure, content_hash: str, length: int) -> tuple[NDArray[np.uint32], Vector]:
+        """What is to be known of the worker's shard: numbers of its columns or rows, below length, and their values.
+
+        Raises
+        ------
+        WorkerUnreachable, WorkerLost, WorkerRefused
+        """
+        kind = pb.Measure.Value(f"MEASURE_{measure.upper()}")
+        try:
+            replies: Iterator[pb.MeasureReply] = iter(
+                worker_pb2_grpc.WorkerStub(self._channel).Measure(
+                    pb.MeasureRequest(content_hash=content_hash, measure=kind), timeout=MEASURE_SECONDS
+                )
+            )
+            header = next(replies).measured
+            decoders = (
+                codec.Decoder(header.numbers, np.dtype(np.uint32), min(int(header.numbers.length), length)),
+                codec.Decoder(header.values, np.dtype(np.float64), min(int(header.numbers.length), length)),
+            )
+            for decoder in decoders:
+                while decoder.missing:
+                    decoder.feed(next(replies).chunk.data)
+            numbers, values = (decoder.array() for decoder in decoders)
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+        except StopIteration:
+            raise WorkerLost(str(self), "did not say all there is to say of its shard") from None
+        except codec.WireError as error:
+            raise WorkerLost(str(self), f"sent damaged data: {error}", "check the network") from error
+        if len(numbers) and int(numbers.max()) >= length:
+            raise WorkerRefused(str(self), "measured what is not in the data")
+        return numbers, values
+
     def start(self, start: pb.Start, shard: ShardDescription) -> bool:
         """Open the Solve stream and learn the worker's support; True when it can begin the round of `start`.
 
@@ -168,7 +207,13 @@ class WorkerLink:
         self._start.CopyFrom(start)
         self._call = worker_pb2_grpc.WorkerStub(self._channel).Solve(iter(self._outbox.get, None))
         self._replies = iter(self._call)
+        pieces: Iterator[array_pb2.Chunk] = iter(())
+        if self.divisors is not None:
+            header, pieces = codec.encode(self.divisors)
+            start.divisors.CopyFrom(header)
         self._send(pb.SolveRequest(start=start))
+        for piece in pieces:
+            self._send(pb.SolveRequest(chunk=piece))
         started = self._receive("started").started
         buckets = tuple(started.buckets)
         if (
