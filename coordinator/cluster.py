@@ -32,6 +32,9 @@ AS_IT_IS = Scaling()
 WATCH_SECONDS = 0.25
 """How often the silence of the workers is looked at."""
 
+SIGNAL_SECONDS = 0.2
+"""How long Ctrl-C may go unnoticed."""
+
 RETRY_SECONDS = 0.5
 """Pause between two attempts to reach a lost worker."""
 
@@ -102,7 +105,9 @@ class Cluster:
         Of several failures the first in rank order is raised, StateLost only when there is no other.
         """
         futures = [self._pool.submit(work, link) for link in self.links]
-        wait(futures)
+        # with a limit: a signal that another thread receives does not wake this one up, which alone runs the handler
+        while wait(futures, SIGNAL_SECONDS).not_done:
+            pass
         failures = [error for error in (future.exception() for future in futures) if error is not None]
         if failures:
             raise min(failures, key=lambda error: isinstance(error, StateLost))
@@ -139,7 +144,8 @@ class Cluster:
                 if time.monotonic() > self._deadline:
                     raise
             else:
-                if not self._queue or shard.job_id in ("", job_id) or time.monotonic() > self._deadline:
+                late = time.monotonic() + RETRY_SECONDS > self._deadline
+                if not self._queue or shard.job_id in ("", job_id) or late:
                     return shard
                 if not told:
                     self._tell(f"waiting for {link}, which is held by job {shard.job_id}")

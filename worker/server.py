@@ -23,6 +23,9 @@ HANDLERS = 2 * STREAMS
 CALLS = 256
 """Calls open at the same time; the rest is turned away."""
 
+SIGNAL_SECONDS = 0.2
+"""How long a signal may go unnoticed."""
+
 GRACE_SECONDS = 5.0
 """How long calls under way may take to end when the worker stops."""
 
@@ -76,9 +79,12 @@ def run(
         serving.set()
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("serving %s on %s", shard, address)
-        stop.wait()
+        # with a limit: a signal that finds this thread stopped (SIGCONT, then SIGTERM) goes to another one, which does
+        # not wake it up, and only this one runs the handler
+        while not stop.wait(SIGNAL_SECONDS):
+            pass
     finally:
         health_service.enter_graceful_shutdown()
         service.let_go()
-        grpc_server.stop(GRACE_SECONDS).wait()
+        grpc_server.stop(GRACE_SECONDS).wait(2 * GRACE_SECONDS)
         service.close()

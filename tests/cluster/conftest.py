@@ -1,0 +1,46 @@
+"""What tests of recovery share."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acccocoa import synthetic
+from tests.cluster.arena import Arena
+from tests.cluster.forked import Forkery
+
+
+@pytest.fixture(scope="session")
+def forkery() -> Iterator[Forkery]:
+    """Starts processes at once."""
+    with Forkery() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def covtype_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 examples in the likeness of covtype."""
+    path = tmp_path_factory.mktemp("data") / "covtype.txt"
+    synthetic.write("covtype", 2000, 54, 1, path)
+    return path
+
+
+@pytest.fixture
+def arena(forkery: Forkery, tmp_path: Path) -> Iterator[Callable[..., Arena]]:
+    """Makes arenas, which end in order when the test is over."""
+    made: list[Arena] = []
+
+    def make(data: Path, count: int = 3, **options: Any) -> Arena:
+        directory = tmp_path / f"arena{len(made)}"
+        directory.mkdir()
+        made.append(Arena(forkery, directory, data, count, **options))
+        return made[-1]
+
+    yield make
+    try:
+        for one in made:
+            one.close()
+    finally:
+        for one in made:
+            one.kill()
