@@ -7,6 +7,7 @@ model file and counts only beside that very file. The model is renamed into plac
 crash in between leaves the new model with a sidecar that is recognised as not its own.
 
     classifiers    decision value x'w > 0: labels[0], else labels[1]  (zero: labels[1], as LIBLINEAR has it)
+    more classes   one vector of weights a class (one-vs-rest): the label of the largest value, the first of equals
     regression     the decision value is the prediction
 """
 
@@ -71,15 +72,15 @@ _ARCHIVE_FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, NotImplem
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A linear model with one weight vector.
+    """A linear model with one weight vector, or with one a class where there are more than two.
 
     Attributes
     ----------
     loss : one of losses.NAMES
-    labels : the two labels of a classifier as spelled in its training data, that of positive decision values first;
+    labels : the labels of a classifier as spelled in its training data, of two that of positive decision values first;
         empty for regression
-    w : float64, shape (nr_feature,), or (nr_feature + 1,) with a bias; copied, and read-only from then on
-        (a matrix of one row per class is left for one-vs-rest models to come; they would need `labels` to match)
+    w : float64, shape (nr_feature,), or (nr_feature + 1,) with a bias; with more than two labels one such row a label;
+        copied, and read-only from then on
     bias : value of the constant feature whose weight comes last in w; below 0 there is none
     unit_rows : it was trained on examples divided by their euclidean norms, and predicts after dividing, too
 
@@ -103,22 +104,25 @@ class Model:
         object.__setattr__(self, "w", w)
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "bias", float(self.bias))
-        if w.ndim != 1:
-            raise DataError(f"weights of shape {w.shape}", "a model has one vector of weights")
+        if w.ndim != 1 + (len(self.labels) > 2):
+            raise DataError(f"weights of shape {w.shape}", "a model has one vector of weights, of > 2 classes one each")
         if not math.isfinite(self.bias):
             raise NumericalError(f"bias {self.bias}", "must be finite")
-        if self.has_bias and not len(w):
+        if self.has_bias and not w.shape[-1]:
             raise DataError(f"bias {self.bias:g}", "needs a weight of its own, and there is none")
         if not np.isfinite(w).all():
             j = int(np.flatnonzero(~np.isfinite(w))[0])
-            raise NumericalError(f"weight {j + 1} of {len(w)}", f"is {w[j]}, and must be finite")
+            raise NumericalError(f"weight {j + 1} of {w.size}", f"is {w.flat[j]}, and must be finite")
         for label in self.labels:
             if _number(label) is None:
                 raise DataError(f"label {label!r}", "must be a finite number")
-        expected = 2 if classifier else 0
-        if len({float(label) for label in self.labels}) != expected or len(self.labels) != expected:
-            demand = f"a model of loss {self.loss} has {'two different' if expected else 'no'} labels"
+        if len({float(label) for label in self.labels}) != len(self.labels) or len(self.labels) < 2 * classifier:
+            demand = f"a model of loss {self.loss} has two different labels, or more"
             raise DataError(f"labels {', '.join(self.labels) or 'none'}", demand)
+        if self.labels and not classifier:
+            raise DataError(f"labels {', '.join(self.labels)}", f"a model of loss {self.loss} has no labels")
+        if w.ndim == 2 and len(w) != len(self.labels):
+            raise DataError(f"{len(w)} vectors of weights", f"do not belong to {len(self.labels)} labels")
 
     @property
     def is_classifier(self) -> bool:
@@ -138,7 +142,12 @@ class Model:
     @property
     def nr_feature(self) -> int:
         """Number of features, the constant one not counted."""
-        return len(self.w) - self.has_bias
+        return int(self.w.shape[-1]) - self.has_bias
+
+    @property
+    def classes(self) -> int:
+        """Number of weight vectors: of labels, where they are more than two."""
+        return len(self.w) if self.w.ndim == 2 else 1
 
     def decision_values(self, examples: Examples) -> NDArray[np.float64]:
         """x_i'w, plus the bias's share.
@@ -151,7 +160,8 @@ class Model:
 
         Returns
         -------
-        values : float64, shape (n,), accumulated in float64 in the order of the features
+        values : float64, shape (n,), or (n, classes) with more than two; accumulated in float64 in the order of the
+            features
         """
         d = self.nr_feature
         indices, values = examples.indices, examples.values
@@ -161,14 +171,14 @@ class Model:
             values = np.where(known, values, 0)
         if d:
             rows = csr_array((values, indices, examples.indptr), shape=(examples.n, d))
-            result = np.asarray(rows @ self.w[:d], dtype=np.float64)
+            result = np.asarray(rows @ self.w[..., :d].T, dtype=np.float64)
         else:
-            result = np.zeros(examples.n)
+            result = np.zeros((examples.n, *self.w.shape[:-1]))
         if self.unit_rows:
             norms = _norms(examples)
-            result /= np.where(norms > 0, norms, 1.0)
+            result = (result.T / np.where(norms > 0, norms, 1.0)).T
         if self.has_bias:
-            result += self.bias * self.w[d]
+            result += self.bias * self.w[..., d]
         return result
 
     def predict_labels(self, values: NDArray[np.float64]) -> NDArray[np.str_] | NDArray[np.float64]:
@@ -176,7 +186,7 @@ class Model:
 
         Parameters
         ----------
-        values : float64, shape (n,), from decision_values
+        values : float64, shape (n,) or (n, classes), from decision_values
 
         Returns
         -------
@@ -184,25 +194,35 @@ class Model:
         """
         if not self.is_classifier:
             return values
+        if self.classes > 1:
+            spelled: NDArray[np.str_] = np.array(self.labels)[np.argmax(values, axis=1)]
+            return spelled
         first, second = self.labels
         return np.where(values > 0, np.str_(first), np.str_(second))
 
     def probabilities(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probability of each label, 1 / (1 + exp(-value)) for the first, each to full relative precision.
 
+        With more than two classes each has its own such value; as in LIBLINEAR they are divided by their sum.
+
         Parameters
         ----------
-        values : float64, shape (n,), from decision_values
+        values : float64, shape (n,) or (n, classes), from decision_values
 
         Returns
         -------
-        probabilities : float64, shape (n, 2), columns in the order of `labels`
+        probabilities : float64, shape (n, labels), columns in the order of `labels`
 
         Raises
         ------
         UsageError : the model is not one of logistic regression
         """
         self.require_probabilities()
+        if self.classes > 1:
+            each = expit(values)
+            total = each.sum(axis=1, keepdims=True)
+            # where all of them underflow nothing is known
+            return np.where(total > 0, each / np.where(total > 0, total, 1.0), 1.0 / self.classes)
         return np.column_stack((expit(values), expit(-values)))
 
     def require_probabilities(self) -> None:
@@ -217,10 +237,10 @@ class Model:
     def save(self, path: str | os.PathLike[str], report: Mapping[str, object]) -> None:
         """Write the model, atomically, and its sidecar.
 
-        A name ending in .npz gives a numpy archive (arrays loss, labels, w, bias, and unit_rows if so), any other LIBLINEAR's text with 17
-        significant digits; both bring back the same bits. Labels that LIBLINEAR cannot hold as they are spelled (1.0)
-        are written there as the integer of the same value (1); where there is none (0.5), LIBLINEAR refuses to read the
-        model, and only `load` does.
+        A name ending in .npz gives a numpy archive (arrays loss, labels, w, bias, and unit_rows if so), any other
+        LIBLINEAR's text with 17 significant digits; both bring back the same bits. Labels that LIBLINEAR cannot hold as
+        they are spelled (1.0) are written there as the integer of the same value (1); where there is none (0.5),
+        LIBLINEAR refuses to read the model, and only `load` does.
 
         Parameters
         ----------
@@ -244,14 +264,16 @@ class Model:
 
     def _text(self) -> Iterator[bytes]:
         """LIBLINEAR's text, in pieces."""
-        header = [f"solver_type {_SOLVER_TYPES[self.loss]}", "nr_class 2"]
+        header = [f"solver_type {_SOLVER_TYPES[self.loss]}", f"nr_class {max(2, self.classes)}"]
         if self.is_classifier:
             header.append("label " + " ".join(map(_liblinear_label, self.labels)))
         header += [f"nr_feature {self.nr_feature}", f"bias {self.bias:.17g}", "w\n"]
         yield "\n".join(header).encode()
-        for start in range(0, len(self.w), _LINES_AT_ONCE):
-            weights = self.w[start : start + _LINES_AT_ONCE].tolist()
-            yield ("%.17g \n" * len(weights) % tuple(weights)).encode()
+        lines = np.ascontiguousarray(self.w.T).reshape(-1, self.classes)
+        form = "%.17g " * self.classes + "\n"
+        for start in range(0, len(lines), _LINES_AT_ONCE):
+            some = lines[start : start + _LINES_AT_ONCE]
+            yield (form * len(some) % tuple(some.ravel().tolist())).encode()
 
     def _archive(self) -> bytes:
         """The .npz file."""
@@ -288,7 +310,7 @@ def check_model_path(path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """Read a model that Model.save or LIBLINEAR wrote: two classes, or regression.
+    """Read a model that Model.save or LIBLINEAR wrote: a classifier, or regression.
 
     Spelling of the labels and exact loss come from the sidecar if it is this file's own, else from the file.
 
@@ -299,7 +321,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     Raises
     ------
     DataError : the file cannot be read, is not a model, not a whole one (which line is told), or of a kind not
-        supported (more than two classes, one class)
+        supported (one class)
     """
     name = os.fspath(path)
     try:
@@ -424,7 +446,7 @@ def _parse_text(content: bytes, name: str) -> Model:
         if key == "w" and not words:
             break
         if key == "rho":
-            raise DataError(place, "is of a one-class model", "only models of two classes and regression are read")
+            raise DataError(place, "is of a one-class model", "only classifiers and regression are read")
         if key not in _HEADER_KEYS:
             requirement = f"starts with {_quoted(key)}, where {', '.join(_HEADER_KEYS)} or w is expected"
             raise DataError(place, requirement, "is it a LIBLINEAR model?")
@@ -436,7 +458,10 @@ def _parse_text(content: bytes, name: str) -> Model:
         raise DataError(f"{name}:{line}", requirement, "it is truncated, or not a LIBLINEAR model")
 
     loss, labels, bias, expected_weights = _parse_header(header, name, line)
-    w = _parse_weights(content, stream, name, line + 1, expected_weights)
+    if len(labels) > 2:
+        w = _parse_rows_of_weights(content, stream, name, line + 1, (expected_weights, len(labels))).T
+    else:
+        w = _parse_weights(content, stream, name, line + 1, expected_weights)
     return Model(loss, labels, w, bias)
 
 
@@ -461,18 +486,22 @@ def _parse_header(header: Mapping[str, _Entry], name: str, end: int) -> tuple[st
     place, (word,) = entry("nr_class")
     if not _INTEGER.fullmatch(word) or float(word) < 1:
         raise DataError(place, f"nr_class {_quoted(word)} is not a number of classes")
-    if float(word) != 2:
-        requirement = f"nr_class is {word[:_SHOWN]}, and only models of two classes and regression are read"
-        raise DataError(place, requirement, "multi-class models are not supported yet" if float(word) > 2 else "")
+    classifier = losses.loss(loss).classifier
+    if float(word) != 2 and (float(word) < 2 or not classifier):
+        requirement = f"nr_class is {word[:_SHOWN]}, and only classifiers of 2 or more and regression (2) are read"
+        raise DataError(place, requirement)
+    classes = int(word[:_SHOWN])
 
     labels: tuple[str, ...] = ()
-    if losses.loss(loss).classifier:
-        place, labels = header["label"].place if "label" in header else "", tuple(entry("label", 2).words)
+    if classifier:
+        place, labels = header["label"].place if "label" in header else "", tuple(entry("label", classes).words)
         for label in labels:
             if _number(label) is None:
                 raise DataError(place, f"label {_quoted(label)} is not a finite number")
-        if float(labels[0]) == float(labels[1]):
-            raise DataError(place, f"both labels are {labels[0]}")
+        if len({float(label) for label in labels}) < len(labels):
+            seen: dict[float, str] = {}
+            twice = next(label for label in labels if seen.setdefault(float(label), label) is not label)
+            raise DataError(place, f"two labels are {_quoted(twice)[1:-1]}")
     elif "label" in header:
         raise DataError(header["label"].place, f"a model of {solver_type} (regression) has no labels")
 
@@ -508,6 +537,26 @@ def _parse_weights(content: bytes, stream: io.BytesIO, name: str, first: int, ex
             if _number(word) is None:
                 raise DataError(f"{name}:{line}", f"{_quoted(word)} is not a weight: one finite number a line")
     return cast("NDArray[np.float64]", w)
+
+
+def _parse_rows_of_weights(
+    content: bytes, stream: io.BytesIO, name: str, first: int, shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Weights of several classes, one of each a line; see _parse_weights. shape : lines, weights in a line."""
+    expected, classes = shape
+    rows: list[list[float]] = []
+    for line, raw in enumerate(stream, first):
+        if len(rows) == expected:
+            raise DataError(f"{name}:{line}", f"something follows the last of {expected} lines of weights")
+        words = raw.decode("ascii", "replace").split()
+        numbers = [_number(word) for word in words]
+        if len(words) != classes or None in numbers or not raw.endswith(b"\n"):
+            raise DataError(f"{name}:{line}", f"{_quoted(' '.join(words))} is not {classes} weights: finite numbers")
+        rows.append([number for number in numbers if number is not None])
+    if len(rows) < expected:
+        place = f"{name}:{first + len(rows) - 1}"
+        raise DataError(place, f"the file ends after {len(rows)} of {expected} lines of weights", _TRUNCATED)
+    return np.array(rows, dtype=np.float64).reshape(expected, classes)
 
 
 def _parse_archive(content: bytes, name: str) -> Model:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from liblinear import liblinearutil
 from liblinear.liblinear import solver_names
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_iris
 
 from acccocoa import losses
 from acccocoa import model as model_module
@@ -349,10 +349,9 @@ def test_liblinears_own_order_of_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("y", "solver", "message"),
     [
-        ([1, 2, 3], 3, ":2: nr_class is 3, and only models of two classes and regression are read; multi-class models"),
-        ([1, 1, 1], 3, ":2: nr_class is 1, and only models of two classes and regression are read"),
+        ([1, 1, 1], 3, ":2: nr_class is 1, and only classifiers of 2 or more and regression (2) are read"),
         ([1, 2, 1], 4, ":1: solver_type 'MCSVM_CS' is not supported; those that are: L2R_LR, "),
-        ([1, 1, 1], 21, ":5: is of a one-class model; only models of two classes and regression are read"),
+        ([1, 1, 1], 21, ":5: is of a one-class model; only classifiers and regression are read"),
     ],
 )
 def test_liblinear_models_of_other_kinds(tmp_path: Path, y: list[int], solver: int, message: str) -> None:
@@ -361,6 +360,98 @@ def test_liblinear_models_of_other_kinds(tmp_path: Path, y: list[int], solver: i
     with pytest.raises(DataError) as caught:
         load(tmp_path / "theirs")
     assert str(caught.value).startswith(f"{tmp_path / 'theirs'}{message}")
+
+
+# --- more than two classes
+
+
+@pytest.mark.parametrize("bias", [-1.0, 2.5])
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [
+        (solver_names.L2R_LR_DUAL, "logistic"),
+        (solver_names.L2R_L1LOSS_SVC_DUAL, "hinge"),
+        (solver_names.L2R_L2LOSS_SVC_DUAL, "squared_hinge"),
+    ],
+)
+def test_more_than_two_classes_as_liblinear_has_them(tmp_path: Path, solver: int, loss: str, bias: float) -> None:
+    x, y = load_iris(return_X_y=True)
+    theirs = liblinearutil.train(y * 10.0 - 3.0, x, f"-s {solver} -B {bias} -q")
+    liblinearutil.save_model(str(tmp_path / "theirs"), theirs)
+    model = load(tmp_path / "theirs")
+    assert (model.loss, model.labels, model.classes) == (loss, ("-3", "7", "17"), 3)
+    assert model.w.shape == (3, 4 + (bias >= 0))
+    predictions, _, values = liblinearutil.predict([], x, theirs, "-q")
+    ours = model.decision_values(examples_from(x))
+    np.testing.assert_allclose(ours, values, rtol=1e-12, atol=1e-12)
+    assert model.predict_labels(ours).astype(float).tolist() == predictions
+    assert len(set(predictions)) == 3
+    if loss == "logistic":
+        _, _, probabilities = liblinearutil.predict([], x, theirs, "-q -b 1")
+        np.testing.assert_allclose(model.probabilities(ours), probabilities, rtol=1e-12)
+    model.save(tmp_path / "ours", {})
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz"])
+@pytest.mark.parametrize("bias", [-1.0, 1.0])
+def test_round_trip_of_more_than_two_classes(tmp_path: Path, name: str, bias: float) -> None:
+    w = np.random.default_rng(0).standard_normal((4, 7 + (bias >= 0)))
+    model = Model("hinge", ("-1", "0", "2.0", "+5"), w, bias)
+    assert (model.classes, model.nr_feature, model.is_classifier) == (4, 7, True)
+    model.save(tmp_path / name, {})
+    assert same(load(tmp_path / name), model)
+
+
+def test_the_first_of_equal_values_wins() -> None:
+    model = Model("hinge", ("3", "1", "2"), np.zeros((3, 2)))
+    assert model.predict_labels(model.decision_values(examples_from(np.ones((2, 2))))).tolist() == ["3", "3"]
+
+
+def test_probabilities_of_more_than_two_classes_that_all_underflow() -> None:
+    model = Model("logistic", ("1", "2", "3"), np.array([[-1e4], [-1e4], [-1e4]]))
+    assert model.probabilities(model.decision_values(examples_from(np.ones((1, 1))))).tolist() == [[1 / 3] * 3]
+
+
+@pytest.mark.parametrize(
+    ("labels", "w", "message"),
+    [
+        (("1", "2", "3"), np.zeros(4), "weights of shape (4,): "),
+        (("1", "2", "3"), np.zeros((2, 4)), "2 vectors of weights: do not belong to 3 labels"),
+        (("1", "2", "1.0"), np.zeros((3, 4)), "labels 1, 2, 1.0: "),
+        (("1", "2"), np.zeros((2, 4)), "weights of shape (2, 4): "),
+    ],
+)
+def test_shapes_that_do_not_fit(labels: tuple[str, ...], w: NDArray[np.float64], message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Model("hinge", labels, w)
+    assert str(caught.value).startswith(message)
+
+
+THREE = "solver_type L2R_LR\nnr_class 3\nlabel 1 2 3\nnr_feature 2\nbias -1\nw\n0.5 1 2 \n-1 0 1e-3 \n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-1 0 1e-3 \n", "", ":7: the file ends after 1 of 2 lines of weights; it is truncated"),
+        ("-1 0 1e-3 \n", "-1 0 1e-3", ":8: '-1 0 1e-3' is not 3 weights"),
+        ("-1 0 1e-3", "-1 0", ":8: '-1 0' is not 3 weights"),
+        ("-1 0 1e-3", "-1 0 1_0", ":8: '-1 0 1_0' is not 3 weights"),
+        ("-1 0 1e-3", "-1 0 inf", ":8: '-1 0 inf' is not 3 weights"),
+        ("1e-3 \n", "1e-3 \n1 2 3\n", ":9: something follows the last of 2 lines"),
+        ("label 1 2 3", "label 1 2 +2", ":3: two labels are +2"),
+        ("label 1 2 3", "label 1 2", ":3: label is followed by 2 values instead of 3"),
+        ("solver_type L2R_LR", "solver_type L2R_L2LOSS_SVR", ":2: nr_class is 3, and only classifiers"),
+    ],
+)
+def test_text_that_is_not_a_whole_model_of_three_classes(tmp_path: Path, old: str, new: str, message: str) -> None:
+    (tmp_path / "model").write_text(THREE)
+    assert load(tmp_path / "model").w.tolist() == [[0.5, -1.0], [1.0, 0.0], [2.0, 1e-3]]
+    (tmp_path / "model").write_text(THREE.replace(old, new))
+    with pytest.raises(DataError) as caught:
+        load(tmp_path / "model")
+    assert str(caught.value).startswith(f"{tmp_path / 'model'}{message}")
 
 
 # --- what is refused
@@ -415,10 +506,12 @@ CUT = "the file ends before its weights (line 'w'); it is truncated, or not a LI
         ("L2R_LR", "L2R_LP", ":1: solver_type 'L2R_LP' is not supported; those that are: L2R_LR, "),
         ("nr_class 2", "nr_class two", ":2: nr_class 'two' is not a number of classes"),
         ("nr_class 2", "nr_class -2", ":2: nr_class '-2' is not a number of classes"),
-        ("nr_class 2", "nr_class " + "9" * 9999, f":2: nr_class is {'9' * 40}, and only models of two classes"),
+        ("nr_class 2", "nr_class " + "9" * 9999, f":3: label is followed by 2 values instead of {'9' * 40}"),
+        ("nr_class 2", "nr_class 3", ":3: label is followed by 2 values instead of 3"),
+        ("nr_class 2", "nr_class 1", ":2: nr_class is 1, and only classifiers of 2 or more"),
         ("label 1 -1", "label 1 b", ":3: label 'b' is not a finite number"),
         ("label 1 -1", "label nan -1", ":3: label 'nan' is not a finite number"),
-        ("label 1 -1", "label 1 +1", ":3: both labels are 1"),
+        ("label 1 -1", "label 1 +1", ":3: two labels are +1"),
         ("L2R_LR", "L2R_L2LOSS_SVR", ":3: a model of L2R_L2LOSS_SVR (regression) has no labels"),
         ("nr_feature 2", "nr_feature 2.0", ":4: nr_feature '2.0' is not a number of features"),
         ("nr_feature 2", "nr_feature -2", ":4: nr_feature '-2' is not a number of features"),
