@@ -459,7 +459,8 @@ def ours(cell: Cell, arguments: str, tolerance: float, limit: float, trace: Path
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     command = [
         sys.executable, "-P", "-m", "coordinator", "train", str(cell.path),
-        "--loss", cell.loss, "--lam", repr(cell.lam), "--tol", repr(tolerance), "--max-seconds", repr(limit), "--json", "--quiet", *shlex.split(arguments),
+        "--loss", cell.loss, "--lam", repr(cell.lam), "--tol", repr(tolerance),
+        "--max-seconds", repr(limit), "--json", "--quiet", *shlex.split(arguments),
         *(("--trace", str(trace)) if trace else ()),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
