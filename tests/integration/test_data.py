@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from liblinear import liblinearutil
 
 from acccocoa import libsvm, manifest, shardfile
 from tests.integration.data import only_json, sparse_text
@@ -267,3 +268,61 @@ def test_data_with_more_or_fewer_features_than_the_model(launch: Launcher) -> No
     assert fewer.d < examples.d
     assert launch.run("coordinator", "predict", "--model", "model", "fewer").stdout.splitlines() == [expected[row]]
     assert shardfile.content_hash(fewer) != shardfile.content_hash(examples)
+
+
+# ------------------------------------------------------------------------------------------------------------ normalize
+
+
+@pytest.mark.parametrize("by", ["examples", "features"])
+@pytest.mark.parametrize("normalize", ["rows", "features-maxabs"])
+def test_normalized_by_the_workers_or_beforehand(normalize: str, by: str, launch: Launcher) -> None:
+    rng = np.random.default_rng(1)
+    rows, columns = 10.0 ** rng.uniform(-1, 1, 300), 10.0 ** rng.uniform(-1, 1, 41)
+    lines, scaled = [], []
+    for i, line in enumerate(sparse_text(300, 40).decode().splitlines()):
+        label, *entries = line.split()
+        pairs = [(int(j), rows[i] * columns[int(j)] * float(x)) for j, x in (entry.split(":") for entry in entries)]
+        lines.append((label, pairs))
+    largest = dict.fromkeys(range(41), 0.0)
+    for _, pairs in lines:
+        for j, x in pairs:
+            largest[j] = max(largest[j], abs(x))
+    for label, pairs in lines:
+        norm = sum(x * x for _, x in pairs) ** 0.5
+        made = [(j, x / (norm if normalize == "rows" else largest[j])) for j, x in pairs]
+        scaled.append((label, made))
+    for name, content in (("raw", lines), ("scaled", scaled)):
+        text = "".join(f"{label} {' '.join(f'{j}:{float(x)!r}' for j, x in pairs)}\n" for label, pairs in content)
+        (launch.directory / name).write_text(text)
+    objective = ("--loss", "squared_hinge", "--lam", 1e-2, "--l1-ratio", 0.5, "--partition", by, "--tol", 1e-8)
+    how = (*objective, "--dtype", "float64", "--local", 2, "--quiet", "--json", "--bias", 1)
+    beforehand = launch.run("coordinator", "train", "scaled", "--model", "scaled.model", *how)
+    assert beforehand.exit_code == 0, beforehand.stderr
+    found = launch.run("coordinator", "train", "raw", "--model", "model", *how, "--normalize", normalize)
+    assert found.exit_code == 0, found.stderr
+    expected, result = only_json(beforehand.stdout), only_json(found.stdout)
+    assert result["normalize"] == normalize
+    assert result["partition"] == by
+    assert result["primal"] == pytest.approx(expected["primal"], rel=2e-8)
+    # and predict takes the data as it is
+    predicted = launch.run("coordinator", "predict", "--model", "model", "raw").stdout
+    assert predicted == launch.run("coordinator", "predict", "--model", "scaled.model", "scaled").stdout
+    if normalize == "features-maxabs":  # so does LIBLINEAR
+        theirs = liblinearutil.load_model(str(launch.directory / "model"))
+        y, x = liblinearutil.svm_read_problem(str(launch.directory / "raw"))
+        labels, _, _ = liblinearutil.predict(y, x, theirs, "-q")
+        assert labels == [float(line) for line in predicted.splitlines()]
+
+
+def test_normalized_by_workers_that_are_lost_and_found(launch: Launcher) -> None:
+    (launch.directory / "data").write_bytes(sparse_text(600, 80))
+    how = ("--lam", 1e-5, "--tol", 1e-6, "--normalize", "features-maxabs", "--seed", 1, "--json")
+    quiet = launch.run("coordinator", "train", "data", "--local", 2, "--quiet", *how)
+    assert quiet.exit_code == 0, quiet.stderr
+    running = launch.start("coordinator", "train", "data", "--local", 2, "--listen", "127.0.0.1:0", *how)
+    running.stderr.search("training on", 60.0)
+    victim = running.children[0]
+    os.kill(victim, signal.SIGKILL)
+    finished = running.finish(120.0)
+    assert finished.exit_code == 0, finished.stderr
+    assert only_json(finished.stdout)["primal"] == pytest.approx(only_json(quiet.stdout)["primal"], rel=2e-6)
