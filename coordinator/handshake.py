@@ -226,16 +226,28 @@ def _check_manifest(shards: Sequence[ShardDescription], manifest: Manifest) -> N
     ------
     WorkerRefused : they are not
     """
-    expected = {hash_by(entry.hash, manifest.by): entry.file for entry in manifest.shards}
+    by_hash = {hash_by(entry.hash, manifest.by): number for number, entry in enumerate(manifest.shards)}
+    held: dict[int, ShardDescription] = {}
     for shard in shards:
-        if expected.pop(shard.content_hash, None) is None:
+        # the hash that is described covers weights of the examples, too; those that the manifest has do not
+        known = shard.part is not None and shard.part == manifest.part(shard.part.number)
+        number = shard.part.number if shard.part is not None and known else by_hash.get(shard.content_hash)
+        if number is None:
             raise WorkerRefused(
                 f"worker {shard.address}",
                 f"holds {shard.source}, whose content is that of no shard in the manifest",
                 "give it one of the shards, read as they were cut, or name their manifest",
             )
-    if expected:
-        raise _missing(list(expected.values()), len(manifest.shards))
+        twin = held.setdefault(number, shard)
+        if twin is not shard:
+            raise WorkerRefused(
+                f"workers {twin.address} and {shard.address}",
+                f"both hold {manifest.shards[number].file}",
+                "give every worker a shard of its own",
+            )
+    missing = [entry.file for number, entry in enumerate(manifest.shards) if number not in held]
+    if missing:
+        raise _missing(missing, len(manifest.shards))
 
 
 def _missing(names: Sequence[str], parts: int) -> WorkerRefused:

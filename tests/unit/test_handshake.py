@@ -307,6 +307,14 @@ def test_shards_of_the_manifest() -> None:
     assert with_manifest(manifest("00", "01", by="features"), *changes).by_features
 
 
+def test_shards_of_the_manifest_with_weights() -> None:
+    found = manifest("01", "00")
+    changes = [{"content_hash": f"w{number}", "part": found.part(number)} for number in (0, 1)]
+    assert with_manifest(found, *changes).n == 80
+    with pytest.raises(WorkerRefused, match=r"workers a:1 and b:1: both hold part-0.shard"):
+        with_manifest(found, changes[0], changes[0] | {"content_hash": "01"})
+
+
 def test_a_shard_that_is_not_in_the_manifest() -> None:
     with pytest.raises(WorkerRefused) as caught:
         with_manifest(manifest("00", "02"), {}, {"source": "file"})
