@@ -116,6 +116,5 @@ def test_an_embedded_worker_that_is_killed_is_started_again(launch: Launcher, sp
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.exit_code == 130, finished.stderr
-    result = only_json(finished.stdout)
-    assert (result["reconnects"], result["resyncs"]) == (1, 1)
+    assert only_json(finished.stdout)["reconnects"] == 1
     check_model(launch.directory, sparse)
