@@ -1,6 +1,7 @@
 """A shard as the local solver uses it: shuffled rows, compact features, squared norms, blocks."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,27 +129,58 @@ def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:
     )
 
 
+def _pieces(ends: NDArray[np.int64], count: int) -> list[slice]:
+    """Rows in contiguous pieces of about as many entries; ends : where each row's entries end."""
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, total * np.arange(1, count) // count).tolist()
+    return [slice(first, last) for first, last in itertools.pairwise([0, *cuts, len(ends)]) if last > first]
+
+
 def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None = None, threads: int = 1) -> Shard:
     """Make a shard of the given rows of the examples (all when None), shuffled once.
 
     The shuffle is seeded by the hash, not by the job: the same shard has the same order in every process, so that dual
     variables stored earlier belong to the same rows.
     """
-    chosen = np.arange(examples.n, dtype=np.int64) if rows is None else rows
+    chosen, d = np.arange(examples.n, dtype=np.int64) if rows is None else rows, examples.d
     rng = np.random.default_rng(int(source_hash[:16], 16))
     chosen = chosen[rng.permutation(len(chosen))]
-    counts = np.zeros(examples.d, dtype=np.int64)
-    kernels.count_features(examples.indptr, examples.indices, chosen, counts)
+    ends = np.cumsum(examples.indptr[chosen + 1] - examples.indptr[chosen])
+    pieces = _pieces(ends, threads)
+
+    def count(piece: slice) -> NDArray[np.int64]:
+        counts = np.zeros(d, dtype=np.int64)
+        kernels.count_features(examples.indptr, examples.indices, chosen[piece], counts)
+        return counts
+
+    with ThreadPoolExecutor(threads) as pool:
+        counts = sum(pool.map(count, pieces), np.zeros(d, dtype=np.int64))
     support = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].astype(np.uint32)
-    compact = np.zeros(max(examples.d, 1), dtype=np.uint32)
+    compact = np.zeros(max(d, 1), dtype=np.uint32)
     compact[support] = np.arange(len(support), dtype=np.uint32)
-    indptr = np.empty(len(chosen) + 1, dtype=np.uint64)
-    nnz = int(counts.sum())
+    indptr = np.concatenate((np.zeros(1, dtype=np.uint64), ends.astype(np.uint64)))
+    nnz = int(indptr[-1])
     indices = np.empty(nnz, dtype=np.uint32)
     values = np.empty(nnz, dtype=examples.values.dtype)
-    kernels.take_rows(examples.indptr, examples.indices, examples.values, chosen, compact, indptr, indices, values)
     squared_norms = np.empty(len(chosen), dtype=np.float64)
-    kernels.squared_norms(indptr, values, squared_norms)
+
+    def take(piece: slice) -> None:
+        entries = slice(int(indptr[piece.start]), int(indptr[piece.stop]))
+        local = np.empty(piece.stop - piece.start + 1, dtype=np.uint64)
+        kernels.take_rows(
+            examples.indptr,
+            examples.indices,
+            examples.values,
+            chosen[piece],
+            compact,
+            local,
+            indices[entries],
+            values[entries],
+        )
+        kernels.squared_norms(local, values[entries], squared_norms[piece])
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(take, pieces))
     return Shard(
         indptr=indptr,
         indices=indices,
