@@ -38,7 +38,7 @@ SIGNAL_SECONDS = 0.2
 RETRY_SECONDS = 0.5
 """Pause between two attempts to reach a lost worker."""
 
-LOG_BYTES = 1 << 28
+LOG_BYTES = 1 << 27
 LOG_ROUNDS = 10_000
 """How much is remembered of the rounds there were, for workers that come back from an earlier one."""
 
@@ -291,7 +291,9 @@ class Cluster:
 
     def updates(self) -> list[WorkerUpdate]:
         """Every worker's A_k dz_k, in rank order."""
-        return self._gather(lambda link: link.update(self._round))
+        updates = self._gather(lambda link: link.update(self._round))
+        self._log.forget([update.kept for update in updates])
+        return updates
 
     def resync(self, round_number: int, lineage: str) -> list[Contribution]:
         """Every worker's A_k alpha_k, in rank order; z := alpha, and that round of that lineage comes next."""
@@ -403,6 +405,7 @@ class _Log:
         self._rounds: deque[tuple[RoundRequest, Sequence[Work], Vector]] = deque()
         self._bytes = 0
         self._marked: int | None = None
+        self._kept: list[tuple[int, str]] = []
 
     def clear(self) -> None:
         """Forget everything: no state from before leads to the present one."""
@@ -420,8 +423,22 @@ class _Log:
         self._rounds.append((replace(request, mark=mark), works, w))
         self._bytes += w.nbytes
         while self._bytes > LOG_BYTES or len(self._rounds) > LOG_ROUNDS:
-            _, _, forgotten = self._rounds.popleft()
-            self._bytes -= forgotten.nbytes
+            self._drop()
+
+    def forget(self, kept: Sequence[tuple[int, str] | None]) -> None:
+        """Forget the rounds before the ones that the workers would come back to, having written their state down."""
+        states = [state for state in kept if state is not None]
+        if len(states) < len(kept) or states == self._kept:
+            return
+        self._kept = states
+        known = {(request.round, request.lineage) for request, _, _ in self._rounds}
+        if known.issuperset(states):
+            while self._rounds[0][0].round < min(number for number, _ in states):
+                self._drop()
+
+    def _drop(self) -> None:
+        _, _, w = self._rounds.popleft()
+        self._bytes -= w.nbytes
 
     def since(
         self, state: tuple[int, str | None], now: tuple[int, str]

@@ -357,8 +357,9 @@ class WorkerLink:
         self._expect_round(reply.round, round_number)
         a_dz = self._receive_array(reply.a_dz, np.dtype(np.float64), len(self.support))
         contribution = Contribution(self.support, a_dz, self._outstanding.work.fraction)
+        kept = (reply.kept_round, reply.kept_lineage) if reply.HasField("kept_lineage") else None
         return WorkerUpdate(
-            contribution, reply.steps, reply.compute_seconds, time.monotonic(), reply.gap_sum, reply.sampled
+            contribution, reply.steps, reply.compute_seconds, time.monotonic(), reply.gap_sum, reply.sampled, kept
         )
 
     def resync(self, round_number: int, lineage: str) -> Contribution:

@@ -61,6 +61,7 @@ class WorkerUpdate:
 
     arrived : when the whole answer was here, on time.monotonic's clock
     gap_sum, sampled : sum of the gaps of a sample of coordinates at (y_t, w_t), and their number; without `scale`
+    kept : round and lineage of the newest state that the worker has written down, if any
     """
 
     contribution: Contribution
@@ -69,3 +70,4 @@ class WorkerUpdate:
     arrived: float
     gap_sum: float = 0.0
     sampled: int = 0
+    kept: tuple[int, str] | None = None

@@ -61,6 +61,7 @@ class StateDirectory:
     directory : --state, made if need be
     content_hash : of the shard
     rows : int64, shape (n,); where its rows stood in the source
+    kept : round and lineage of the newest state that this process has written down
 
     Raises
     ------
@@ -73,6 +74,7 @@ class StateDirectory:
         self._paths = [Path(directory) / f"{content_hash[:16]}.{slot}.duals" for slot in (0, 1)]
         self._slot = 0
         self._number = 0
+        self.kept: tuple[int, str] | None = None
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._lock = threading.Lock()
@@ -193,6 +195,7 @@ class StateDirectory:
                 log.warning("no checkpoint: %s", error)
             else:
                 self._number += 1
+                self.kept = None if snapshot.lineage is None else (snapshot.round, snapshot.lineage)
                 self._slot = 1 - self._slot
 
     def close(self) -> None:

@@ -434,6 +434,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             update = pb.Update(
                 round=t, steps=steps, compute_seconds=seconds, a_dz=header, gap_sum=gap_sum, sampled=sampled
             )
+            if self._states is not None and self._states.kept is not None:
+                update.kept_round, update.kept_lineage = self._states.kept
             yield pb.SolveReply(update=update)
             yield from (pb.SolveReply(chunk=piece) for piece in pieces)
 

@@ -792,6 +792,8 @@ class Update(_message.Message):
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     GAP_SUM_FIELD_NUMBER: _builtins.int
     SAMPLED_FIELD_NUMBER: _builtins.int
+    KEPT_ROUND_FIELD_NUMBER: _builtins.int
+    KEPT_LINEAGE_FIELD_NUMBER: _builtins.int
     A_DZ_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     steps: _builtins.int
@@ -801,6 +803,9 @@ class Update(_message.Message):
     """when a sample was asked for: sum of its rows' own gaps at (y_t, w_t)"""
     sampled: _builtins.int
     """rows of the sample"""
+    kept_round: _builtins.int
+    """round and lineage of the newest state that was written down; absent: none was"""
+    kept_lineage: _builtins.str
     @_builtins.property
     def a_dz(self) -> _array_pb2.Array: ...
     def __init__(
@@ -811,13 +816,17 @@ class Update(_message.Message):
         compute_seconds: _builtins.float = ...,
         gap_sum: _builtins.float = ...,
         sampled: _builtins.int = ...,
+        kept_round: _builtins.int = ...,
+        kept_lineage: _builtins.str | None = ...,
         a_dz: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "a_dz", b"a_dz", "kept_lineage", b"kept_lineage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "round", b"round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "a_dz", b"a_dz", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "round", b"round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__kept_lineage: _TypeAlias = _typing.Literal["kept_lineage"]  # noqa: Y015
+    _WhichOneofArgType__kept_lineage: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kept_lineage) -> _WhichOneofReturnType__kept_lineage | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
 

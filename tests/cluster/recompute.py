@@ -81,8 +81,8 @@ def join(n: int, parts: Sequence[Duals]) -> Vector:
     return alpha
 
 
-def primal(loss: str, lam: float, table: Table, w: Vector) -> float:
-    """(1/n) sum_i loss(y_i, x_i'w) + lam/2 |w|^2."""
+def primal(loss: str, lam: float, table: Table, w: Vector, l1_ratio: float = 0.0) -> float:
+    """(1/n) sum_i loss(y_i, x_i'w) + lam (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2)."""
     p = table.rows[:, : len(w)] @ w
     y = table.labels
     each: dict[str, Vector] = {
@@ -91,7 +91,7 @@ def primal(loss: str, lam: float, table: Table, w: Vector) -> float:
         "logistic": np.logaddexp(0.0, -y * p),
         "squared": 0.5 * (y - p) ** 2,
     }
-    return float(np.mean(each[loss]) + 0.5 * lam * (w @ w))
+    return float(np.mean(each[loss]) + lam * (l1_ratio * np.abs(w).sum() + 0.5 * (1.0 - l1_ratio) * (w @ w)))
 
 
 def dual(loss: str, lam: float, table: Table, alpha: Vector) -> float:
@@ -117,3 +117,11 @@ def dual(loss: str, lam: float, table: Table, alpha: Vector) -> float:
     }
     v = table.rows.T @ alpha / table.n
     return float(-np.mean(conjugate[loss]) - (v @ v) / (2.0 * lam))
+
+
+def squared_dual(lam: float, table: Table, w: Vector, l1_ratio: float) -> float:
+    """A lower bound of the least value of `primal` for the squared loss, from the residuals at w; 0 < l1_ratio < 1."""
+    u = (table.rows[:, : len(w)] @ w - table.labels) / table.n
+    beyond = np.maximum(np.abs(table.rows.T @ u) - lam * l1_ratio, 0.0)
+    f_conjugate = 0.5 * table.n * (u @ u) + u @ table.labels
+    return float(-f_conjugate - (beyond @ beyond) / (2.0 * lam * (1.0 - l1_ratio)))

@@ -1,5 +1,6 @@
 """What survives what, promise by promise: docs/recovery.md."""
 
+import contextlib
 import json
 import os
 import random
@@ -133,8 +134,6 @@ def test_a_worker_that_stood_still_goes_on(arena: MakeArena, covtype_like: Path,
 
 def test_a_worker_that_stays_away_ends_the_run_with_all_there_is(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
-    _, model = some.undisturbed(*HINGE)
-    some.model.unlink()
     coordinator = some.train(*HINGE, "--worker-patience", "2")
     some.wait_round(200, coordinator)
     some.workers[1].kill()
@@ -406,7 +405,7 @@ def disk(tmp_path: Path) -> Any:
 
 
 def fill(disk: Path) -> None:
-    with (disk / "filler").open("wb", buffering=0) as stream, pytest.raises(OSError, match="No space left"):
+    with (disk / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while True:
             stream.write(bytes(4096))
 
