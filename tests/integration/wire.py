@@ -105,6 +105,10 @@ class _Between(worker_pb2_grpc.WorkerServicer):
         self._describe(reply)
         return reply
 
+    def Measure(self, request: pb.MeasureRequest, context: grpc.ServicerContext) -> Iterator[pb.MeasureReply]:
+        """See the proto."""
+        yield from self._stub.Measure(request, timeout=RPC_SECONDS)
+
     def Solve(
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:
