@@ -65,7 +65,10 @@ prefetch: Any = intrinsic(_prefetch)
 
 # numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
 def _kernel(function: Any) -> Any:
-    return njit(nogil=True, cache=True, error_model="numpy")(function)
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # numba finds no directory it may write to
+        return njit(nogil=True, error_model="numpy")(function)
 
 
 @_kernel
