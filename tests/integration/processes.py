@@ -223,8 +223,8 @@ class Launcher:
     def start(
         self, package: Package, *arguments: object, piped: bool = False, environment: Mapping[str, str] = NOTHING
     ) -> Running:
-        """`python -m package arguments`; with its standard input a pipe, or nothing."""
-        command = [sys.executable, "-m", package, *map(str, arguments)]
+        """The command of the package, its standard input a pipe or nothing."""
+        command = [sys.executable, "-P", "-m", package, *map(str, arguments)]
         stdin = subprocess.PIPE if piped else subprocess.DEVNULL
         running = Running(command, self.directory, self._environment(environment), stdin)
         self._started.append(running)
@@ -232,7 +232,7 @@ class Launcher:
 
     def start_in_terminal(self, package: Package, *arguments: object) -> Running:
         """The same in a terminal of its own: all it prints is on stdout, and `type` reaches its foreground group."""
-        command = [sys.executable, "-c", IN_A_TERMINAL, sys.executable, "-m", package, *map(str, arguments)]
+        command = [sys.executable, "-c", IN_A_TERMINAL, sys.executable, "-P", "-m", package, *map(str, arguments)]
         terminal = {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
         running = Running(command, self.directory, self._environment(terminal), subprocess.PIPE)
         self._started.append(running)
@@ -257,8 +257,8 @@ class Launcher:
         environment: Mapping[str, str] = NOTHING,
     ) -> Worker:
         """A worker service on any free port."""
-        command = [sys.executable, "-m", "worker", "serve", str(shard), "--listen", listen, "--threads", str(threads)]
-        command += map(str, arguments)
+        command = [sys.executable, "-P", "-m", "worker", "serve", str(shard)]
+        command += map(str, ("--listen", listen, "--threads", threads, *arguments))
         worker = Worker(command, self.directory, self._environment(environment), subprocess.DEVNULL)
         self._started.append(worker)
         return worker

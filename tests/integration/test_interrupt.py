@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and SIGKILL: the round is finished, the model written, nobody left behind."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -45,6 +46,10 @@ def test_ctrl_c_in_a_terminal(launch: Launcher, sparse: Path) -> None:
     """There the whole foreground process group gets the signal; the workers are not to be in it."""
     running = launch.start_in_terminal("coordinator", "train", sparse, "--local", 2, *LONG, "--model", "m")
     running.stdout.search(r"round \d+ .*relative gap")
+    (coordinator,) = running.children
+    groups = [os.getpgid(worker.pid) for worker in psutil.Process(coordinator).children()]
+    assert len(groups) == 2
+    assert os.getpgid(coordinator) not in groups
     running.type(b"\x03")
     finished = running.finish()
     assert finished.exit_code == 130, finished.stdout
