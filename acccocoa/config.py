@@ -40,7 +40,10 @@ class ClusterConfig:
     """Which workers take part, and how long to wait for them."""
 
     local: int | None = option(
-        None, "start K worker processes on this machine (default with DATA: what is fastest for its size)", metavar="K", type=int
+        None,
+        "start K worker processes on this machine (default with DATA: what is fastest for its size)",
+        metavar="K",
+        type=int,
     )
     workers: str | None = option(
         None, "running workers: HOST:PORT,... or dns:///NAME:PORT or @FILE (one a line)", metavar="ADDRESSES", type=str

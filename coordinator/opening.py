@@ -24,7 +24,7 @@ from coordinator.settings import Settings
 ENTRIES_WORTH_A_WORKER = 50_000_000
 """Without --local, one worker for so many stored entries, and no more than there are cores. Every further block of the
 partition costs passes; below this size two blocks on two cores were slower to the same gap than one on one (hinge,
-rcv1-like 50,000 rows: 57 passes and 1.0 s against 20 and 0.6 s; covtype: 81 and 0.44-0.76 s against 44 and 0.2-0.3 s)."""
+rcv1-like 50,000 rows: 57 passes and 1.0 s against 20 and 0.6 s; covtype: 81 and 0.6 s against 44 and 0.25 s)."""
 
 
 def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | None = None) -> None:

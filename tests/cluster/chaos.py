@@ -213,7 +213,7 @@ class Fault:
 COSTLESS = ("stop_worker", "stop_coordinator", "kill_coordinator", "cut", "hold", "slow", "refuse", "fill_checkpoint")
 """Faults that must not change a bit of the model, alone or together."""
 
-REPLAYED = ("kill_worker", "kill_worker_and_state", "terminate_worker")
+REPLAYED = ("kill_worker", "terminate_worker")
 """Neither must these, as long as the coordinator that remembers the rounds lives."""
 
 ANYHOW = (
