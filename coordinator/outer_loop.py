@@ -26,6 +26,10 @@ from acccocoa.problem import PrimalDual
 GAP_RESTART_FACTOR = 0.1
 """Restart when the certified gap has fallen by this factor since the last restart (algorithm section 5)."""
 
+FIRST_GAP_RESTART_FACTOR = 0.3
+"""The same for the first restart: sooner, because where few rounds are needed momentum only costs some (covtype,
+lam 1e-4, rounds to 1e-1: 5 instead of 6, as CoCoA+; elsewhere it costs a few per cent)."""
+
 
 def next_theta(theta: float, gamma: float) -> float:
     """theta_{t+1} of Algorithm 1, the positive root of x^2 + gamma theta^2 x - theta^2 = 0 (eq. quadratic)."""
@@ -182,6 +186,8 @@ class OuterLoop:
         """Tell the loop a certified gap; between end_round and begin_round. It may restart."""
         if math.isinf(self._gap_at_restart):
             self._gap_at_restart = gap
-        elif self.accelerate and self.restart_rule == "gap" and gap <= GAP_RESTART_FACTOR * self._gap_at_restart:
+            return
+        factor = FIRST_GAP_RESTART_FACTOR if self.restarts == 0 else GAP_RESTART_FACTOR
+        if self.accelerate and self.restart_rule == "gap" and gap <= factor * self._gap_at_restart:
             self._gap_at_restart = gap
             self.restart()

@@ -18,7 +18,13 @@ from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import Problem
 from coordinator.messages import RoundRequest
-from coordinator.outer_loop import GAP_RESTART_FACTOR, Contribution, OuterLoop, next_theta
+from coordinator.outer_loop import (
+    FIRST_GAP_RESTART_FACTOR,
+    GAP_RESTART_FACTOR,
+    Contribution,
+    OuterLoop,
+    next_theta,
+)
 from tests.support.inprocess import InProcessWorkers
 from worker import kernels
 from worker.local_solver import order_of_visits
@@ -325,8 +331,8 @@ def restarts_after(rule: Restart, gaps: list[float], accelerate: bool = True) ->
 
 def test_gap_rule_restarts_when_the_gap_has_fallen_far_enough_since_the_last_restart() -> None:
     gaps = [8.0, 4.0, 0.9, 0.5, 0.3, 0.08, 0.01, 0.007]
-    assert GAP_RESTART_FACTOR == 0.1
-    assert restarts_after("gap", gaps) == [0, 0, 0, 1, 1, 1, 2, 2]
+    assert (FIRST_GAP_RESTART_FACTOR, GAP_RESTART_FACTOR) == (0.3, 0.1)
+    assert restarts_after("gap", gaps) == [0, 0, 1, 1, 1, 2, 2, 3]
     assert restarts_after("none", gaps)[-1] == 0
     assert restarts_after("gradient", gaps)[-1] == 0
     assert restarts_after("gap", gaps, accelerate=False)[-1] == 0
