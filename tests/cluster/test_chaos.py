@@ -1,4 +1,7 @@
-"""Twenty seeded runs under faults; tests.cluster.chaos has the command that runs any number."""
+"""Twenty seeded runs under faults; tests.cluster.chaos has the command that runs any number.
+
+A soak test until all twenty seeds have been seen good: budget 15 minutes on two cores.
+"""
 
 import sys
 from pathlib import Path
@@ -8,6 +11,7 @@ import pytest
 from tests.cluster.chaos import many_runs, tally
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_twenty_runs_under_faults(tmp_path: Path) -> None:
     results = many_runs(range(20), 3, tmp_path, lambda _: None)
