@@ -86,12 +86,14 @@ def read(
         examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
         return Stored(examples, shardfile.content_hash(examples))
     options = {"version": VERSION, "zero_based": zero_based, "dtype": np.dtype(dtype).name}
+    cached = _first_hit(paths, found, options)
+    if cached is not None:
+        return cached
     with _turn(found[0]):
-        for path in paths:
-            cached = _lookup(path, found, options)
-            if cached is not None:
-                log.info("%s: mapped from %s", ", ".join(sources), path)
-                return cached
+        # whose turn it was before may have made one
+        cached = _first_hit(paths, found, options)
+        if cached is not None:
+            return cached
         writable = [path for path in paths if _writable(path)]
         if not writable:
             examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
@@ -193,6 +195,15 @@ def _turn(source: _Source) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
+
+
+def _first_hit(paths: Sequence[Path], sources: Sequence[_Source], options: Mapping[str, Any]) -> Stored | None:
+    for path in paths:
+        found = _lookup(path, sources, options)
+        if found is not None:
+            log.info("%s: mapped from %s", ", ".join(source.name for source in sources), path)
+            return found
+    return None
 
 
 def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any]) -> Stored | None:
