@@ -11,13 +11,15 @@ Positions and feature numbers are unsigned: numba tests every signed subscript f
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from acccocoa.compiling import compiled
 
 LABEL_SLOTS: Final = 4096
 """Size of the hash table of labels, a power of two, well above the number of labels it may hold."""
@@ -27,17 +29,6 @@ POSITION, ROWS, ENTRIES, LINES, LABELS = range(5)
 
 _Text = NDArray[np.uint8]
 _Table = NDArray[np.uint64]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _compiled(function: _Function) -> _Function:
-    """Compile on first use, keeping the machine code on disk where there is a place for it."""
-    try:
-        compiled: _Function = njit(function, nogil=True, cache=True)
-    except RuntimeError:  # numba finds no directory it may write to
-        compiled = njit(function, nogil=True)
-    return compiled
 
 
 # ------------------------------------------------------------------------------------------------ machine instructions
@@ -128,7 +119,7 @@ _LF, _CR, _TAB, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = (np.uint8(ord(c)) f
 _Q, _I, _D, _E = (np.uint8(ord(c)) for c in "qide")
 
 
-@_compiled
+@compiled
 def _scaled(w: np.uint64, q: np.int64, fives: _Table) -> float:
     """The float64 nearest to w * 10**q (inf beyond the largest), w uint64, q int64: the algorithm of Lemire."""
     if w == _U0 or q < -342:
@@ -169,7 +160,7 @@ def _scaled(w: np.uint64, q: np.int64, fives: _Table) -> float:
     return value
 
 
-@_compiled
+@compiled
 def _leading_digits(text: _Text, at: np.uint64, end: np.uint64) -> tuple[np.uint64, np.int64, bool]:
     """The first 19 significant digits in text[at:end], which holds digits and at most one point.
 
@@ -203,7 +194,7 @@ def _leading_digits(text: _Text, at: np.uint64, end: np.uint64) -> tuple[np.uint
     return w, q, cut
 
 
-@_compiled
+@compiled
 def _number(text: _Text, at: np.uint64, fives: _Table) -> tuple[np.uint64, float]:
     """The decimal number that begins at text[at].
 
@@ -276,7 +267,7 @@ def _number(text: _Text, at: np.uint64, fives: _Table) -> tuple[np.uint64, float
 # --------------------------------------------------------------------------------------------------------------- lines
 
 
-@_compiled
+@compiled
 def _count_label(
     value: float,
     begin: np.uint64,
@@ -310,7 +301,7 @@ def _count_label(
         slot = (slot + _U1) & np.uint64(LABEL_SLOTS - 1)
 
 
-@_compiled
+@compiled
 def _past_blanks(text: _Text, at: np.uint64) -> np.uint64:
     """The first position from `at` on that holds neither space nor tab."""
     while text[at] == _SPACE or text[at] == _TAB:
@@ -318,14 +309,14 @@ def _past_blanks(text: _Text, at: np.uint64) -> np.uint64:
     return at
 
 
-@_compiled
+@compiled
 def _ends_line(text: _Text, at: np.uint64) -> bool:
     """Whether text[at] is where the content of a line may end: LF, CR LF, or a comment."""
     c = text[at]
     return bool(c == _LF or c == _HASH or (c == _CR and text[at + _U1] == _LF))  # noqa: SIM109  # slower in numba
 
 
-@_compiled
+@compiled
 def _past_query(text: _Text, at: np.uint64) -> np.uint64:
     """The position behind a query number, qid:N, that begins at text[at]; `at` if there is none."""
     if text[at] != _Q or text[at + _U1] != _I or text[at + _U2] != _D or text[at + _U3] != _COLON:
@@ -339,7 +330,7 @@ def _past_query(text: _Text, at: np.uint64) -> np.uint64:
     return end if end > digits else at
 
 
-@_compiled
+@compiled
 def _entries(
     text: _Text,
     at: np.uint64,
@@ -384,7 +375,7 @@ def _entries(
         entry += _U1
 
 
-@_compiled
+@compiled
 def parse_lines(
     text: _Text,
     size: np.uint64,

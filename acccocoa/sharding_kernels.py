@@ -6,14 +6,12 @@ decide where a row or a column goes: the same seed gives the same shards on ever
 The kernels trust their arguments; acccocoa.sharding is the caller that checks.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
+from acccocoa.compiling import compiled
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -25,15 +23,6 @@ MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 B27, B30, B31, B32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
 LOW_32 = np.uint64(0xFFFFFFFF)
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Compile with numba, keeping the result on disk when there is a directory to write to."""
-    try:
-        kernel: Kernel = njit(function, cache=True, nogil=True)
-    except RuntimeError:  # no place for the cache: compile anew in each process
-        kernel = njit(function, nogil=True)
-    return kernel
 
 
 @compiled

@@ -1,22 +1,11 @@
 """The compiled loops of acccocoa.statistics; in one file, as numba's cache on disk needs it."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Compile with numba, keeping the result on disk when there is a directory to write to."""
-    try:
-        kernel: Kernel = njit(function, cache=True, nogil=True)
-    except RuntimeError:  # no place for the cache: compile anew in each process
-        kernel = njit(function, nogil=True)
-    return kernel
+from acccocoa.compiling import compiled
 
 
 @compiled

@@ -9,14 +9,10 @@ A value is an integer q that stands for the decimal number q / 10**decimals, in 
 The kernels trust their arguments; `examples` and `write` are the callers that check.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-Kernel = TypeVar("Kernel", bound=Callable[..., object])
+from acccocoa.compiling import compiled
 
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
@@ -41,15 +37,6 @@ PLUS, MINUS, POINT, SPACE, COLON, LINE_FEED, CHAR_0 = (np.uint8(byte) for byte i
 TWO_32 = 4294967296.0
 BELL_MEAN = 131070.0
 BELL_STD = 37837.2270  # of the sum of four numbers uniform on 0 .. 65535
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Compile with numba, keeping the result on disk when there is a directory to write to."""
-    try:
-        kernel: Kernel = njit(function, cache=True, nogil=True)
-    except RuntimeError:  # no place for the cache: compile anew in each process
-        kernel = njit(function, nogil=True)
-    return kernel
 
 
 @compiled

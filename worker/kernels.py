@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from acccocoa.compiling import compiled
 from acccocoa.losses import Loss, Vector
 
 Values = NDArray[np.float32] | NDArray[np.float64]
@@ -65,10 +66,7 @@ prefetch: Any = intrinsic(_prefetch)
 
 # numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
 def _kernel(function: Any) -> Any:
-    try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # numba finds no directory it may write to
-        return njit(nogil=True, error_model="numpy")(function)
+    return compiled(function, error_model="numpy")
 
 
 @_kernel
