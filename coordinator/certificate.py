@@ -64,6 +64,13 @@ class BestPair:
         self.dual = max(self.dual, certified.dual)
         check(self.certified, round_number)
 
+    def forget(self, *, primal: bool) -> None:
+        """The primal value is in doubt, or else the dual one: the one that was computed from v_y instead of at w."""
+        if primal:
+            self.primal, self.w = math.inf, None
+        else:
+            self.dual = -math.inf
+
     @property
     def certified(self) -> Certified:
         """The best primal and the best dual value as one pair."""

@@ -183,11 +183,15 @@ class OuterLoop:
         return float((self.v_y - self.v_a) @ (self.v_a - previous)) > 0.0
 
     def observe_gap(self, gap: float) -> None:
-        """Tell the loop a certified gap; between end_round and begin_round. It may restart."""
-        if math.isinf(self._gap_at_restart):
+        """Tell the loop a certified gap; between end_round and begin_round. It may restart.
+
+        The first gap, that of alpha = 0, tells nothing of momentum but restarts too: where two or three rounds do,
+        momentum only costs one (covtype, lam 1e-3, to 3e-2: 3 rounds instead of 2, as CoCoA+), elsewhere one round.
+        """
+        by_gap = self.accelerate and self.restart_rule == "gap"
+        first = math.isinf(self._gap_at_restart)
+        factor = FIRST_GAP_RESTART_FACTOR if self.restarts <= 1 else GAP_RESTART_FACTOR
+        if first or (by_gap and gap <= factor * self._gap_at_restart):
             self._gap_at_restart = gap
-            return
-        factor = FIRST_GAP_RESTART_FACTOR if self.restarts == 0 else GAP_RESTART_FACTOR
-        if self.accelerate and self.restart_rule == "gap" and gap <= factor * self._gap_at_restart:
-            self._gap_at_restart = gap
-            self.restart()
+            if by_gap:
+                self.restart()

@@ -301,7 +301,7 @@ class Training:
         )
         if certify:
             self._workers.push(replace(request, certify=True, mark=mark), self._works, w)
-            certified = self._certify(w)
+            certified = self._certify(request, w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return self._finish(request, w, limit)
         self._audit_when_due(request, w, certify)
@@ -321,8 +321,14 @@ class Training:
             return True
         return pair.relative_gap <= self._stop.tol
 
-    def _certify(self, w: Vector) -> Certified:
-        """Primal and dual at (y_t, w_t), summed in rank order (algorithm section 4)."""
+    def _certify(self, request: RoundRequest, w: Vector) -> Certified:
+        """Primal and dual at (y_t, w_t), summed in rank order (algorithm section 4).
+
+        Raises
+        ------
+        StateLost : they are inconsistent, and drift of v_y is the reason
+        NumericalError : they are inconsistent for another reason
+        """
         loop = self.loop
         terms = self._workers.certificates()
         self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
@@ -330,7 +336,11 @@ class Training:
             w, math.fsum(term.loss_sum for term in terms), max(term.largest for term in terms)
         )
         certified = loop.problem.certified(loop.problem.objective_a(loop.v_y, self._conjugate_sum), self._objective_b)
-        self.best.offer(certified, w, loop.round)
+        try:
+            self.best.offer(certified, w, loop.round)
+        except NumericalError:
+            self._heal_drift(request, w, repeats_w=True)
+            raise
         self.schedule.certified(self.passes, self.best.relative_gap)
         self._report(certified)
         return certified
@@ -375,6 +385,16 @@ class Training:
         if self.passes - self.progress.audited_at < AUDIT_PASSES:
             return
         self.progress.audited_at = self.passes
+        self._heal_drift(request, w, repeats_w)
+
+    def _heal_drift(self, request: RoundRequest, w: Vector, repeats_w: bool) -> None:
+        """Compare v_y with A y.
+
+        Raises
+        ------
+        StateLost : they differ by more than rounding; a resync heals that
+        NumericalError : they differ by more than sanity
+        """
         self._workers.push(replace(request, audit=True, repeats_w=repeats_w), self._works, w)
         self._audited()
         if self.progress.drift_now > DRIFT_HEALED:
@@ -382,6 +402,8 @@ class Training:
 
     def _audited(self) -> Vector:
         """A y from the workers' dual variables; notes how far v_y has drifted from it.
+
+        Beyond rounding, the best O_A is forgotten: it was computed from v_y.
 
         Raises
         ------
@@ -393,6 +415,8 @@ class Training:
         drift = float(np.abs(v - loop.v_y).max(initial=0.0)) / scale if scale > 0 else 0.0
         self.progress.drift_now = drift
         self.progress.drift = max(self.progress.drift, drift)
+        if not drift <= DRIFT_HEALED:
+            self.best.forget(primal=loop.problem.alpha_is_model)
         if not drift <= DRIFT_INSANE:
             raise NumericalError(
                 f"round {loop.round}",

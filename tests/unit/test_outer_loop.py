@@ -287,7 +287,7 @@ def test_the_coordinators_sums_are_those_of_the_dual_variables(
         if t % 3 == 0:
             loop.observe_gap(gap)
             gap *= 0.4
-    expected = {"none": 0, "gap": 2}
+    expected = {"none": 0, "gap": 3}
     if restart in expected:
         assert loop.restarts == expected[restart]
 
@@ -330,9 +330,9 @@ def restarts_after(rule: Restart, gaps: list[float], accelerate: bool = True) ->
 
 
 def test_gap_rule_restarts_when_the_gap_has_fallen_far_enough_since_the_last_restart() -> None:
-    gaps = [8.0, 4.0, 0.9, 0.5, 0.3, 0.08, 0.01, 0.007]
+    gaps = [8.0, 4.0, 0.9, 0.5, 0.3, 0.08, 0.01, 0.007]  # the first is that of alpha = 0
     assert (FIRST_GAP_RESTART_FACTOR, GAP_RESTART_FACTOR) == (0.3, 0.1)
-    assert restarts_after("gap", gaps) == [0, 0, 1, 1, 1, 2, 2, 3]
+    assert restarts_after("gap", gaps) == [1, 1, 2, 2, 2, 3, 3, 4]
     assert restarts_after("none", gaps)[-1] == 0
     assert restarts_after("gradient", gaps)[-1] == 0
     assert restarts_after("gap", gaps, accelerate=False)[-1] == 0

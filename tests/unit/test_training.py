@@ -612,6 +612,19 @@ def test_check_lets_rounding_pass_and_nothing_else() -> None:
                 check(wrong, 12)
 
 
+def test_best_pair_forgets_what_is_in_doubt() -> None:
+    best = BestPair()
+    w = np.ones(2)
+    best.offer(Certified(2.0, 1.0), w, 0)
+    best.forget(primal=False)
+    assert best.w is w
+    best.offer(Certified(3.0, 0.5), w, 1)
+    assert (best.primal, best.dual) == (2.0, 0.5)
+    best.forget(primal=True)
+    best.offer(Certified(3.0, 0.25), w, 2)
+    assert (best.primal, best.dual) == (3.0, 0.5)
+
+
 def test_best_pair_takes_the_best_of_each() -> None:
     best = BestPair()
     assert best.w is None
