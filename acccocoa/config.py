@@ -128,6 +128,11 @@ class ObjectiveConfig:
         "divide every example by its norm, or every feature by its largest magnitude",
         choices=get_args(Normalize),
     )
+    multiclass: Literal["none", "ovr"] = option(
+        "none",
+        "with more than two labels: refuse them, or one classifier a label against the rest",
+        choices=("none", "ovr"),
+    )
     class_weight: str | None = option(
         None, "weights of the examples with these labels (the others weigh 1)", type=str, metavar="LABEL=X,..."
     )
@@ -145,6 +150,11 @@ class ObjectiveConfig:
         _positive("--bias", self.bias)
         if self.label_weights and not losses.loss(self.loss, self.loss_parameter).classifier:
             raise UsageError(f"--class-weight {self.class_weight}", f"the {self.loss} loss knows no classes")
+        if self.multiclass == "ovr":
+            if not losses.loss(self.loss, self.loss_parameter).classifier:
+                raise UsageError("--multiclass ovr", f"the {self.loss} loss knows no classes")
+            if self.positive_label is not None:
+                raise UsageError("--multiclass ovr and --positive-label", "exclude each other")
         self._check_intercept()
         if self.resolved_partition(1, 1) == "features":
             self.by_features(np.zeros(1))

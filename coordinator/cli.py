@@ -60,7 +60,7 @@ def train(
     Exit codes: 0 converged to --tol; 2 wrong usage; 3 stopped by a limit; 4 bad data; 5 a worker could not be reached
     or was lost; 6 numerically inconsistent; 130 interrupted (the model is written all the same).
     """
-    from coordinator import job  # gRPC and numba take a moment to import: not for --help
+    from coordinator import job, task  # gRPC and numba take a moment to import: not for --help
     from coordinator.settings import Settings
 
     settings = Settings(
@@ -77,7 +77,7 @@ def train(
         code = job.train(settings)
     except KeyboardInterrupt:  # click would make it exit code 1
         click.echo("interrupted", err=True)
-        code = job.EXIT_CODES["interrupted"]
+        code = task.EXIT_CODES["interrupted"]
     sys.exit(code)
 
 

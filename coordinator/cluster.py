@@ -375,6 +375,11 @@ class Cluster:
         self.replayed += len(rounds)
         return True
 
+    def finish(self) -> None:
+        """End the job with every worker, in order; another one may begin."""
+        self._log.clear()
+        self._each(WorkerLink.finish)
+
     def improved(self) -> None:
         """The run's best gap has improved: patience with every worker is as at the beginning."""
         self._spent.clear()

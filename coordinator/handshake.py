@@ -50,7 +50,8 @@ class Job:
     shared : length of the shared vector
     blocks : K of the algorithm, blocks solved at the same time over all workers
     positive_label : the label that counts as +1; NaN for a regression
-    labels : spelling of the positive and of the negative label; empty for a regression
+    labels : spelling of the positive and of the negative label, or of all labels when each is to be told from the rest;
+        empty for a regression
     bias : value of the constant feature with the number d, if any
     label_weights : of labels whose examples do not weigh 1
     largest_weight : of the examples' own weights; 0: they have none
@@ -85,6 +86,7 @@ def combine(
     manifest: Manifest | None = None,
     bias: float | None = None,
     label_weights: Mapping[float, float] | None = None,
+    multiclass: bool = False,
 ) -> Job:
     """Decide whether these shards make one job, and which.
 
@@ -92,6 +94,7 @@ def combine(
     ----------
     manifest : of the shards that are expected, when the user names it
     bias, label_weights : see Job
+    multiclass : the job is one for classifiers of each label against the rest
 
     Raises
     ------
@@ -159,7 +162,13 @@ def combine(
         raise WorkerRefused("workers", f"have weights of the examples, but not {detail}", "start all with --weights")
     # by features every shard counts the labels of all examples
     labelled = shards[:1] if by_features else shards
-    positive, labels = _label_pair(labelled, positive_label) if classifier else (math.nan, ())
+    positive, labels = math.nan, tuple[str, ...]()
+    if classifier and multiclass:
+        labels = tuple(spelling for _, spelling, _ in found_labels(labelled))
+        if len(labels) < 2:
+            raise DataError(f"label {labels[0]}", "is the only one: there is nothing to tell apart")
+    elif classifier:
+        positive, labels = _label_pair(labelled, positive_label)
     label_weights = label_weights or {}
     for label in label_weights:
         if not any(label == found for shard in labelled for found, _, _ in shard.label_counts):
@@ -268,12 +277,12 @@ def _sibling(source: str, part: Part, number: int) -> str:
     return f"{source[: match.start(1)]}{number:0{len(match[1])}}{source[match.end(1) :]}"
 
 
-def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None) -> tuple[float, tuple[str, str]]:
-    """The larger label is +1 unless the user says otherwise; decided over all shards.
+def found_labels(shards: Sequence[ShardDescription]) -> list[tuple[float, str, int]]:
+    """(label, spelling, count) over all shards, ascending.
 
     Raises
     ------
-    DataError : there are not exactly two labels, or the one asked for is not among them
+    DataError : there are too many to be classes
     """
     counts: Counter[float] = Counter()
     spelling: dict[float, str] = {}
@@ -287,14 +296,27 @@ def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None
         for label, text, count in shard.label_counts:
             counts[label] += count
             spelling.setdefault(label, text)
-    found = sorted(counts)
+    return [(label, spelling[label], counts[label]) for label in sorted(counts)]
+
+
+def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None) -> tuple[float, tuple[str, str]]:
+    """The larger label is +1 unless the user says otherwise; decided over all shards.
+
+    Raises
+    ------
+    DataError : there are not exactly two labels, or the one asked for is not among them
+    """
+    all_labels = found_labels(shards)
+    counts = {label: count for label, _, count in all_labels}
+    spelling = {label: text for label, text, _ in all_labels}
+    found = list(counts)
     if len(found) != 2:
         listed = ", ".join(f"{spelling[label]} ({counts[label]})" for label in found[:10])
         more = f" and {len(found) - 10} more" if len(found) > 10 else ""
         raise DataError(
             f"labels {listed}{more}",
             f"a binary loss needs exactly two labels, these are {len(found)}",
-            "choose a regression loss, or relabel the data"
+            "choose a regression loss, --multiclass ovr, or relabel the data"
             if len(found) > 2
             else f"only label {spelling[found[0]]} occurs: is part of the data missing?",
         )

@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -371,6 +372,18 @@ class WorkerLink:
                 break
         a_alpha = self._receive_array(reply.resynced.a_alpha, np.dtype(np.float64), len(self.support))
         return Contribution(self.support, a_alpha)
+
+    def finish(self) -> None:
+        """End the stream: then the worker has let go of the job, or is lost, as the next start will tell."""
+        self._outbox.put(None)
+        with suppress(grpc.RpcError):
+            self._waiting_since = time.monotonic()
+            while next(self._replies, None) is not None:
+                self._waiting_since = time.monotonic()
+        self._waiting_since = None
+        self._call = None
+        self._replies = iter(())
+        self._outstanding = None
 
     def check_silence(self) -> None:
         """Cancel the stream when the worker owes an answer and has been silent for too long."""

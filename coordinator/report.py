@@ -57,6 +57,8 @@ class Trace:
         """keep_bytes : how much of an earlier trace to keep once the first line comes; the run goes on from there."""
         self._path = path
         self._begun = False
+        self.about: dict[str, object] = {}
+        """What every line says beside the round: which of several problems it is of."""
         try:
             # a trace grows while the run goes on, so that it can be followed and survives a killed run
             self._stream: TextIO = open(path, "a", encoding="ascii", buffering=1)  # noqa: PTH123, SIM115  # closed by close()
@@ -68,7 +70,7 @@ class Trace:
 
     def __call__(self, seen: CertifiedRound) -> None:
         """Write the line of that round."""
-        line = json.dumps(trace_object(seen)) + "\n"
+        line = json.dumps({**self.about, **trace_object(seen)}) + "\n"
         try:
             if self._regular and not self._begun:
                 self._stream.truncate(self._length)

@@ -1,0 +1,93 @@
+"""train --multiclass ovr: for every label a classifier against the rest, one after the other, over the same shards."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coordinator import session, task
+from coordinator.handshake import Job, found_labels
+from coordinator.session import Session, Solved
+from coordinator.settings import Settings
+from coordinator.task import EXIT_CODES
+
+
+def train(settings: Settings) -> int:
+    """Train a classifier for every label; returns the exit code.
+
+    Of two labels only the larger one gets a classifier: the model is that of a binary loss.
+
+    Raises
+    ------
+    AcccocoaError : as the contract's exit codes say
+    """
+    output = settings.output
+    with session.opened(settings, "train --multiclass ovr") as opened:
+        jobs = _jobs(opened)
+        solved = []
+        for number, job in enumerate(jobs):
+            opened.progress.stage(f"label {job.labels[0]}, {number + 1} of {len(jobs)}")
+            solved.append(opened.solve(settings.objective, job, about={"label": job.labels[0]}))
+        summary = _summary(opened, jobs, solved)
+        if output.model is not None:
+            whole = opened.job if len(jobs) > 1 else jobs[0]
+            w = np.stack([each.w for each in solved]) if len(jobs) > 1 else solved[0].w
+            task.model_of(settings.objective, whole, w).save(output.model, summary)
+    if output.json:
+        print(json.dumps(summary), flush=True)
+    elif not output.quiet:
+        written = f"; the model is in {output.model}" if output.model else ""
+        with suppress(OSError):  # nobody reads it any more
+            print(
+                f"{summary['status']}: {len(jobs)} classifiers, largest certified relative gap "
+                f"{summary['relative_gap']:.3e}, {summary['data_passes']:.1f} passes{written}",
+                file=sys.stderr,
+                flush=True,
+            )
+    return EXIT_CODES[str(summary["status"])]
+
+
+def _jobs(opened: Session) -> list[Job]:
+    """A job for each label, ascending; with two labels one for the larger one."""
+    base = opened.job
+    labels = found_labels(opened.shards[:1] if base.by_features else opened.shards)
+    if len(labels) == 2:
+        (_, negative, _), (value, positive, _) = labels
+        return [replace(base, positive_label=value, labels=(positive, negative))]
+    # as in LIBLINEAR, a label's weight counts in its own classifier
+    return [
+        replace(
+            base,
+            positive_label=value,
+            labels=(spelling, "the rest"),
+            label_weights={label: weight for label, weight in base.label_weights.items() if label == value},
+        )
+        for value, spelling, _ in labels
+    ]
+
+
+def _summary(opened: Session, jobs: Sequence[Job], solved: Sequence[Solved]) -> dict[str, Any]:
+    """The --json object: of a run as always, with sums over the classifiers (of gaps the largest), and each of them."""
+    runs = [task.run_summary(each.outcome) for each in solved]
+    total: dict[str, Any] = {
+        "status": max((run["status"] for run in runs), key=list(EXIT_CODES).index),
+        **{key: sum(run[key] for run in runs) for key in ("primal", "dual", "gap")},
+        **{key: max(run[key] for run in runs) for key in ("relative_gap", "drift")},
+        **{key: sum(run[key] for run in runs) for key in ("rounds", "data_passes", "restarts", "resyncs")},
+    }
+    return {
+        **total,
+        **opened.summary(),
+        **task.data_summary(opened.settings, opened.job, opened.shards),
+        **task.algorithm_summary(solved[0].begun, opened.settings, opened.shards),
+        "multiclass": "ovr",
+        "classes": [
+            {"label": job.labels[0], **run, "solve_seconds": each.outcome.solve_seconds}
+            for job, run, each in zip(jobs, runs, solved, strict=True)
+        ],
+        "model": opened.settings.output.model,
+    }

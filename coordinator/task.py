@@ -1,0 +1,281 @@
+"""What the settings and the workers' shards make together: a job, a problem, and a run of it that is ready to begin."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from acccocoa import __version__
+from acccocoa.config import ObjectiveConfig, StopConfig
+from acccocoa.errors import DataError, UsageError
+from acccocoa.losses import Vector, loss
+from acccocoa.manifest import Manifest
+from acccocoa.model import Model
+from acccocoa.problem import FeatureProblem, Problem
+from acccocoa.security import is_loopback, split_address
+from acccocoa.weights import of_labels
+from coordinator import report
+from coordinator.cluster import Cluster
+from coordinator.handshake import Job, ShardDescription, combine
+from coordinator.normalize import Scaling
+from coordinator.outer_loop import OuterLoop
+from coordinator.schedule import CertificateSchedule, automatic_epochs, plan_work, sample_stride
+from coordinator.service import CoordinatorServer, CoordinatorService
+from coordinator.settings import Settings
+from coordinator.training import CertifiedRound, Outcome, Training
+
+Observer = Callable[[CertifiedRound], None]
+
+EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 130}
+"""By the status of a run; of several runs the status that comes last here is that of all."""
+
+
+def describe(
+    settings: Settings, shards: Sequence[ShardDescription], job_id: str, manifest: Manifest | None = None
+) -> Job:
+    """The data of these shards as a job for what the user wants to train; see handshake.combine."""
+    objective = settings.objective
+    classifier = loss(objective.loss, objective.loss_parameter).classifier
+    return combine(
+        shards,
+        classifier=classifier,
+        positive_label=objective.positive_label if classifier else None,
+        software_version=__version__,
+        own_job_id=job_id,
+        manifest=manifest,
+        bias=objective.bias,
+        label_weights=objective.label_weights,
+        multiclass=objective.multiclass == "ovr",
+    )
+
+
+def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:
+    """The objective in the partition that the workers' shards have; by features with labels still to come.
+
+    Raises
+    ------
+    UsageError : the objective does not allow that partition, or the user asked for another
+    """
+    has = "features" if job.by_features else "examples"
+    if objective.partition not in ("auto", has):
+        raise UsageError(f"--partition {objective.partition}", f"the workers' shards are cut by {has}")
+    if job.by_features:
+        return objective.by_features(np.zeros(job.n), np.full(job.n, job.weight_bound))
+    if objective.intercept:
+        raise UsageError("--intercept", "needs shards that are cut by features", "see --bias, or acccocoa-worker --by")
+    return objective.problem(job.n)
+
+
+def with_labels(problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None) -> FeatureProblem:
+    """The problem with the labels as the loss takes them (+1 / -1 for classifiers), and the weights of the examples.
+
+    Raises
+    ------
+    DataError : no example with one of the labels has a weight above 0, and there is an intercept
+    """
+    y = np.where(labels == job.positive_label, 1.0, -1.0) if problem.loss.classifier else labels
+    s = of_labels(labels, job.label_weights)
+    if weights is not None:
+        s *= weights
+    free = problem.constant is not None and not problem.constant.regularised
+    if free and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
+        raise DataError("weights", "leave examples of one label only, and there is no best intercept then")
+    return replace(problem, y=y, s=s)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A problem that the workers hold, and its run.
+
+    epochs : passes a worker makes in a round;  ready : the workers can begin the round without a resync
+    """
+
+    job: Job
+    loop: OuterLoop
+    training: Training
+    epochs: float
+    ready: bool
+
+
+def begin(
+    cluster: Cluster,
+    shards: Sequence[ShardDescription],
+    job: Job,
+    problem: Problem | FeatureProblem,
+    settings: Settings,
+    job_id: str,
+    scaled: Scaling,
+    *,
+    interrupted: threading.Event,
+    stop: StopConfig | None = None,
+    observe: Callable[[CertifiedRound], None] = lambda _: None,
+    keep: Callable[[Training], bool] = lambda _: False,
+    round_number: int = 0,
+    lineage: str = "",
+    warm: bool = False,
+) -> Begun:
+    """Begin the job with every worker.
+
+    Parameters
+    ----------
+    stop : when the run ends; None: as the settings say
+    warm : from the dual variables the workers hold, of whatever job
+    """
+    algorithm = settings.algorithm
+    stop = stop or settings.stop
+    ready = cluster.start(
+        shards,
+        job,
+        problem,
+        job_id,
+        algorithm.seed,
+        round_number=round_number,
+        lineage=lineage,
+        warm=warm,
+        scaling=scaled,
+    )
+    if isinstance(problem, FeatureProblem):
+        problem = with_labels(problem, job, cluster.labels, cluster.weights)
+    loop = OuterLoop(
+        problem,
+        job.shared,
+        job.blocks,
+        algorithm.gamma,
+        algorithm.sigma,
+        algorithm.accelerate,
+        algorithm.restart,
+    )
+    epochs = _epochs(settings, job, shards, cluster)
+    training = Training(
+        loop,
+        cluster,
+        [plan_work(counts, epochs) for counts in cluster.buckets],
+        CertificateSchedule(
+            stop.tol,
+            settings.output.certify_every_round,
+            stride=1 if problem.l1_ratio == 1.0 else sample_stride(job.coordinates),
+        ),
+        stop,
+        interrupted=interrupted,
+        observe=observe,
+        keep=keep,
+        coordinates=job.coordinates,
+    )
+    cluster.give_up = lambda: training.limit() in ("interrupted", "max_seconds")
+    return Begun(job, loop, training, epochs, ready)
+
+
+def _epochs(settings: Settings, job: Job, shards: Sequence[ShardDescription], cluster: Cluster) -> float:
+    """Passes a worker makes in a round."""
+    if settings.algorithm.local_epochs is not None:
+        return settings.algorithm.local_epochs
+    return automatic_epochs(
+        entries=max(shard.nnz for shard in shards),
+        rows=max(shard.n for shard in shards),
+        support=max(len(link.support) for link in cluster.links),
+        workers=len(shards),
+        blocks=job.blocks,
+        loopback=all(is_loopback(split_address(link.address)[0]) for link in cluster.links),
+    )
+
+
+class Patience:
+    """Tells the cluster when the best gap has improved; an observer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._best = math.inf
+
+    def __call__(self, seen: CertifiedRound) -> None:
+        """A certified round."""
+        if seen.best_gap < self._best:
+            self._best = seen.best_gap
+            self._cluster.improved()
+
+
+def observers(
+    stack: ExitStack, settings: Settings, service: CoordinatorService, trace_bytes: int = 0
+) -> tuple[report.Trace | None, report.Progress, list[Observer]]:
+    """Whoever is told of certified rounds; they are closed with the stack.
+
+    trace_bytes : of an earlier trace to keep
+    """
+    output = settings.output
+    found: list[Observer] = []
+    trace = None
+    if output.trace is not None:
+        trace = report.Trace(output.trace, trace_bytes)
+        stack.callback(trace.close)
+        found.append(trace)
+    if output.listen is not None:
+        server = CoordinatorServer(service, output.listen, settings.cluster.insecure)
+        stack.callback(server.close)
+        found.append(service)
+    progress = stack.enter_context(report.progress(output.quiet, settings.stop.tol))
+    found.append(progress)
+    if output.listen is not None:
+        progress.stage(f"can be watched at {server.address}")
+    return trace, progress, found
+
+
+def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription]) -> dict[str, Any]:
+    """What the --json objects say of the data and the objective."""
+    objective = settings.objective
+    return {
+        "n": job.n,
+        "d": job.d,
+        "nnz": job.nnz,
+        "workers": len(shards),
+        "threads": max(shard.blocks for shard in shards),
+        "loss": objective.loss,
+        "loss_parameter": problem_of(objective, job).resolved_parameter,
+        "lam": problem_of(objective, job).lam,
+        "l1_ratio": objective.l1_ratio,
+        "partition": "features" if job.by_features else "examples",
+        "bias": job.bias,
+        "intercept": objective.intercept,
+        "normalize": objective.normalize,
+        "class_weight": objective.class_weight,
+        "weighted": job.largest_weight > 0.0,
+    }
+
+
+def run_summary(outcome: Outcome) -> dict[str, Any]:
+    """What the --json objects say of a run and its outcome."""
+    return {
+        "status": outcome.status,
+        "primal": outcome.certified.primal,
+        "dual": outcome.certified.dual,
+        "gap": outcome.gap,
+        "relative_gap": outcome.relative_gap,
+        "rounds": outcome.rounds,
+        "data_passes": outcome.data_passes,
+        "restarts": outcome.restarts,
+        "resyncs": outcome.resyncs,
+        "drift": outcome.drift,
+    }
+
+
+def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDescription]) -> dict[str, Any]:
+    """What the --json objects say of how it was minimised."""
+    loop = begun.loop
+    return {
+        "gamma": loop.gamma,
+        "sigma": loop.sigma,
+        "accelerate": loop.accelerate,
+        "restart": loop.restart_rule,
+        "local_epochs": begun.epochs,
+        "dtype": shards[0].dtype,
+        "seed": settings.algorithm.seed,
+        "version": __version__,
+    }
+
+
+def model_of(objective: ObjectiveConfig, job: Job, w: Vector) -> Model:
+    """The model with these weights, of data as it is."""
+    bias = 1.0 if objective.intercept else -1.0 if job.bias is None else job.bias
+    return Model(loss=objective.loss, labels=job.labels, w=w, bias=bias, unit_rows=objective.normalize == "rows")

@@ -1,0 +1,112 @@
+"""--multiclass ovr: one classifier a label over the same shards, as LIBLINEAR makes them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from liblinear import liblinearutil
+from sklearn.datasets import load_digits
+
+from acccocoa import model
+from tests.integration.data import only_json, sidecar
+from tests.integration.processes import Launcher
+
+LAM = 1e-3
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 examples of four digits, labelled -7, 0, 2.0 and 5."""
+    x, y = load_digits(n_class=4, return_X_y=True)
+    labels = ("-7", "0", "2.0", "5")
+    lines = []
+    for row, digit in zip(x[:400] / 16.0, y[:400], strict=True):
+        entries = " ".join(f"{j}:{value:g}" for j, value in enumerate(row, 1) if value)
+        lines.append(f"{labels[digit]} {entries}\n")
+    path = tmp_path_factory.mktemp("digits") / "digits"
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize(("loss", "solver"), [("logistic", 7), ("squared_hinge", 1)])
+def test_classifiers_are_liblinears(loss: str, solver: int, launch: Launcher, digits: Path) -> None:
+    finished = launch.run(
+        *("coordinator", "train", digits, "--local", 2, "--lam", LAM, "--tol", 1e-7, "--loss", loss, "--bias", 1),
+        *("--multiclass", "ovr", "--class-weight", "5=3", "--model", "m", "--json", "--quiet", "--trace", "t"),
+    )
+    assert finished.exit_code == 0, finished.stderr
+    result = only_json(finished.stdout)
+    assert (result["status"], result["multiclass"], result["model"]) == ("converged", "ovr", "m")
+    assert [each["label"] for each in result["classes"]] == ["-7", "0", "2.0", "5"]
+    assert all(each["relative_gap"] <= 1e-7 for each in result["classes"])
+    assert result["relative_gap"] == max(each["relative_gap"] for each in result["classes"])
+    for key in ("primal", "dual", "gap", "rounds", "data_passes"):
+        assert result[key] == pytest.approx(sum(each[key] for each in result["classes"]))
+    assert sidecar(launch.directory / "m")["classes"] == result["classes"]
+    # of every line of the trace it is known which classifier it is of
+    trace = [json.loads(line) for line in (launch.directory / "t").read_text().splitlines()]
+    assert list(dict.fromkeys(line["label"] for line in trace)) == ["-7", "0", "2.0", "5"]
+
+    y, x = liblinearutil.svm_read_problem(str(digits))
+    theirs = liblinearutil.train(y, x, f"-s {solver} -c {1 / (LAM * 400):.17g} -B 1 -e 1e-8 -w5 3 -q")
+    ours = model.load(launch.directory / "m")
+    assert ours.labels == ("-7", "0", "2.0", "5")
+    for label, w in zip(ours.labels, ours.w, strict=True):
+        expected, bias = theirs.get_decfun(theirs.get_labels().index(int(float(label))))
+        np.testing.assert_allclose(w, [*expected, bias], atol=2e-3)
+
+    # LIBLINEAR predicts the same from the same file
+    read = liblinearutil.load_model(str(launch.directory / "m"))
+    predicted, _, _ = liblinearutil.predict(y, x, read, "-q")
+    probability = ("--probability",) if loss == "logistic" else ()
+    told = launch.run("coordinator", "predict", "--model", "m", digits, *probability)
+    assert told.exit_code == 0
+    lines = told.stdout.splitlines()
+    if probability:
+        assert lines.pop(0) == "labels -7 0 2.0 5"
+        _, _, theirs_probable = liblinearutil.predict(y, x, read, "-q -b 1")
+        found = [[float(word) for word in line.split()[1:]] for line in lines]
+        np.testing.assert_allclose(found, theirs_probable, rtol=1e-9)
+    assert [float(line.split()[0]) for line in lines] == predicted
+    assert {line.split()[0] for line in lines} == {"-7", "0", "2.0", "5"}
+
+
+def test_by_features(launch: Launcher, digits: Path) -> None:
+    objective = ("--lam", LAM, "--tol", 1e-6, "--loss", "logistic", "--multiclass", "ovr", "--json", "--quiet")
+    one, other = (
+        only_json(launch.run("coordinator", "train", digits, "--local", 2, "--partition", by, *objective).stdout)
+        for by in ("examples", "features")
+    )
+    for a, b in zip(one["classes"], other["classes"], strict=True):
+        assert a["primal"] == pytest.approx(b["primal"], rel=3e-6)
+
+
+def test_workers_that_run_on_their_own_serve_every_label(launch: Launcher, digits: Path) -> None:
+    workers = launch.workers(digits, 2)
+    addresses = ",".join(worker.address for worker in workers)
+    train = ("train", "--workers", addresses, "--lam", LAM, "--multiclass", "ovr", "--json", "--quiet")
+    first, again = (only_json(launch.run("coordinator", *train).stdout) for _ in range(2))
+    assert [each["primal"] for each in first["classes"]] == [each["primal"] for each in again["classes"]]
+    # and a limit is one
+    alone = launch.run("coordinator", *train[:-4], "--json", "--quiet", "--multiclass", "ovr", "--max-rounds", 1)
+    assert alone.exit_code == 3
+    assert only_json(alone.stdout)["status"] == "max_rounds"
+
+
+def test_two_labels_are_a_binary_problem(launch: Launcher, sparse: Path) -> None:
+    train = ("train", sparse, "--local", 2, "--lam", LAM, "--quiet")
+    assert launch.run("coordinator", *train, "--model", "a", "--multiclass", "ovr").exit_code == 0
+    assert launch.run("coordinator", *train, "--model", "b").exit_code == 0
+    assert (launch.directory / "a").read_bytes() == (launch.directory / "b").read_bytes()
+
+
+def test_more_than_two_labels_are_refused_without_it(launch: Launcher, digits: Path) -> None:
+    finished = launch.run("coordinator", "train", digits, "--local", 2, "--quiet")
+    assert finished.exit_code == 4
+    assert "labels -7 (99), 0 (100), 2.0 (100), 5 (101): " in finished.stderr
+    assert "--multiclass ovr" in finished.stderr
+    refused = launch.run("coordinator", "train", digits, "--multiclass", "ovr", "--loss", "squared")
+    assert refused.exit_code == 2
+    checkpointed = launch.run("coordinator", "train", digits, "--multiclass", "ovr", "--checkpoint", "c")
+    assert (checkpointed.exit_code, "--checkpoint c" in checkpointed.stderr) == (2, True)
