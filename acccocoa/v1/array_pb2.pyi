@@ -46,13 +46,13 @@ class Array(_message.Message):
 
     DTYPE_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
-    CRC32_FIELD_NUMBER: _builtins.int
+    XXH3_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     dtype: Global___Array.DType.ValueType
     length: _builtins.int
     """elements"""
-    crc32: _builtins.int
-    """zlib's CRC-32 of all the array's bytes"""
+    xxh3: _builtins.int
+    """XXH3 (64 bits, seed 0) of all the array's bytes"""
     head: _builtins.bytes
     """the first piece"""
     def __init__(
@@ -60,12 +60,12 @@ class Array(_message.Message):
         *,
         dtype: Global___Array.DType.ValueType = ...,
         length: _builtins.int = ...,
-        crc32: _builtins.int = ...,
+        xxh3: _builtins.int = ...,
         head: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32", b"crc32", "dtype", b"dtype", "head", b"head", "length", b"length"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "head", b"head", "length", b"length", "xxh3", b"xxh3"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,11 +6,11 @@ That nobody prints a traceback, and that nothing is left running or lying about,
 import os
 import signal
 import socket
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import worker_pb2 as pb
@@ -281,7 +281,7 @@ def test_a_worker_that_describes_something_else(
 
 def change_update(reply: pb.SolveReply, field: str, value: object) -> list[pb.SolveReply]:
     if reply.WhichOneof("kind") == "update" and reply.update.round == 5:
-        target = reply.update.a_dz if field in {"crc32", "length", "dtype"} else reply.update
+        target = reply.update.a_dz if field in {"xxh3", "length", "dtype"} else reply.update
         setattr(target, field, value)
     return [reply]
 
@@ -289,7 +289,7 @@ def change_update(reply: pb.SolveReply, field: str, value: object) -> list[pb.So
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("crc32", 1, ("damaged", "checksum")),
+        ("xxh3", 1, ("damaged", "checksum")),
         ("length", 1 << 60, ("damaged", f"{1 << 60} x float64 was announced")),
         ("dtype", 1, ("damaged", "float32 was announced")),
         ("round", 4, ("answered round 4 where round 5 was asked for",)),
@@ -326,7 +326,7 @@ def test_a_worker_whose_numbers_are_not_finite(where: str, launch: Launcher, pai
             values = np.frombuffer(reply.update.a_dz.head).copy()
             values[0] = np.nan
             reply.update.a_dz.head = values.tobytes()
-            reply.update.a_dz.crc32 = zlib.crc32(values.tobytes())
+            reply.update.a_dz.xxh3 = xxhash.xxh3_64_intdigest(values.tobytes())
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=nan) as middle:
@@ -340,7 +340,7 @@ def test_a_lost_update_is_noticed(launch: Launcher, pair: list[Worker]) -> None:
         if reply.WhichOneof("kind") == "update" and reply.update.round == 3:
             nothing = bytes(len(reply.update.a_dz.head))
             reply.update.a_dz.head = nothing
-            reply.update.a_dz.crc32 = zlib.crc32(nothing)
+            reply.update.a_dz.xxh3 = xxhash.xxh3_64_intdigest(nothing)
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=lose) as middle:
