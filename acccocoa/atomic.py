@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -183,3 +183,29 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         temporary, descriptor = _create_beside(target)
         os.close(descriptor)
         temporary.unlink()
+
+
+@contextmanager
+def room(path: str | os.PathLike[str], size: int) -> Iterator[Callable[[], None]]:
+    """Keep `size` bytes free for `atomic_write(path)`, until what this yields is called or the block ends.
+
+    The room is a file without a name, as large as what will be written: it goes with the process, however that ends.
+
+    Raises
+    ------
+    UsageError : there is less room than that, or nothing can be created there
+    """
+    target, _ = _destination(path)
+    with _naming(path):
+        temporary, descriptor = _create_beside(target)
+        try:
+            temporary.unlink()
+            os.posix_fallocate(descriptor, 0, max(1, size))
+        except BaseException:
+            os.close(descriptor)
+            raise
+    holding = io.FileIO(descriptor, "w")
+    try:
+        yield holding.close
+    finally:
+        holding.close()

@@ -18,7 +18,8 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -30,7 +31,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from acccocoa import losses
-from acccocoa.atomic import atomic_write, check_writable
+from acccocoa.atomic import atomic_write, check_writable, room
 from acccocoa.errors import AcccocoaError, DataError, NumericalError, UsageError
 from acccocoa.examples import Examples
 
@@ -64,6 +65,9 @@ _HEADER_KEYS = ("solver_type", "nr_class", "label", "nr_feature", "bias")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LINES_AT_ONCE = 4096
+_BYTES_PER_WEIGHT = len("-1.2345678901234567e-308 \n")
+_BYTES_BESIDE = 1 << 16
+"""What head, sidecar and blocks of the file system take, and more."""
 _SHOWN = 40  # characters of an offending word that a message repeats
 _TRUNCATED = "it is truncated: copy or train it again"
 _ARCHIVE_FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError, NotImplementedError, BadZipFile, zlib.error)
@@ -307,6 +311,18 @@ def check_model_path(path: str | os.PathLike[str]) -> None:
     """
     check_writable(path)
     check_writable(sidecar_path(path))
+
+
+@contextmanager
+def room_for_model(path: str | os.PathLike[str], weights: int) -> Iterator[Callable[[], None]]:
+    """Keep the disk space that a model of so many weights takes, at most, as acccocoa.atomic.room does.
+
+    Raises
+    ------
+    UsageError : there is less
+    """
+    with room(path, weights * _BYTES_PER_WEIGHT + _BYTES_BESIDE) as give_back:
+        yield give_back
 
 
 def load(path: str | os.PathLike[str]) -> Model:

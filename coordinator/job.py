@@ -13,12 +13,12 @@ from typing import Any
 from acccocoa import loading
 from acccocoa.config import OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
-from acccocoa.model import check_model_path
 from acccocoa.problem import FeatureProblem, Problem
 from coordinator import checkpoint, multiclass, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
+from coordinator.model_file import ModelFile
 from coordinator.normalize import scaling
 from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.service import CoordinatorService
@@ -41,8 +41,7 @@ def train(settings: Settings) -> int:
     output, recovery = settings.output, settings.recovery
     check_sources(settings.data, settings.cluster, settings.reading.weights)
     check_outputs(settings.data, output)
-    if output.model is not None:
-        check_model_path(output.model)
+    file = None if output.model is None else ModelFile(output.model)
     manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
     with ExitStack() as stack:
         saved = None
@@ -59,6 +58,8 @@ def train(settings: Settings) -> int:
 
         cluster, shards = open_cluster(stack, settings, progress, job_id)
         job = task.describe(settings, shards, job_id, manifest)
+        if file is not None:
+            stack.enter_context(file.room(job.d + 1))
         problem = task.problem_of(settings.objective, job)
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
@@ -113,12 +114,12 @@ def train(settings: Settings) -> int:
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
             if keep is not None:
                 keep.write(training)
-            if training.model is not None and output.model is not None:
+            if training.model is not None and file is not None:
                 status = "worker_lost" if isinstance(error, ClusterError) else "failed"
                 try:
                     best = task.model_of(settings.objective, job, scaled.weights(training.model))
-                    best.save(output.model, {"status": status})
-                    remedy = f"the best model so far is in {output.model}"
+                    file.save(best, {"status": status})
+                    remedy = f"the best model so far is in {file.path}"
                 except UsageError as failed:
                     remedy = f"nor could the best model so far be kept: {failed}"
                 raise type(error)(error.offender, error.requirement, remedy) from error
@@ -131,13 +132,12 @@ def train(settings: Settings) -> int:
         for straggler in stragglers:
             progress.stage(f"{cluster.links[straggler.rank]} took {straggler.factor:.1f} times as long as the others")
         try:
-            if output.model is not None:
-                task.model_of(settings.objective, job, scaled.weights(outcome.w)).save(output.model, summary)
+            if file is not None:
+                file.save(task.model_of(settings.objective, job, scaled.weights(outcome.w)), summary)
         except UsageError as error:
             if keep is not None and keep.write(training):
-                raise UsageError(
-                    error.offender, error.requirement, "the same command with --resume tries that once more"
-                ) from error
+                remedy = f"{error.remedy}; the same command with --resume tries that once more"
+                raise UsageError(error.offender, error.requirement, remedy) from error
             raise
         if keep is not None:
             keep.write(training)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,17 +26,19 @@ def train(settings: Settings) -> int:
     AcccocoaError : as the contract's exit codes say
     """
     output = settings.output
-    with session.opened(settings, "train --multiclass ovr") as opened:
+    with session.opened(settings, "train --multiclass ovr") as opened, ExitStack() as stack:
         jobs = _jobs(opened)
+        if opened.file is not None:
+            stack.enter_context(opened.file.room(len(jobs) * (opened.job.d + 1)))
         solved = []
         for number, job in enumerate(jobs):
             opened.progress.stage(f"label {job.labels[0]}, {number + 1} of {len(jobs)}")
             solved.append(opened.solve(settings.objective, job, about={"label": job.labels[0]}))
         summary = _summary(opened, jobs, solved)
-        if output.model is not None:
+        if opened.file is not None:
             whole = opened.job if len(jobs) > 1 else jobs[0]
             w = np.stack([each.w for each in solved]) if len(jobs) > 1 else solved[0].w
-            task.model_of(settings.objective, whole, w).save(output.model, summary)
+            opened.file.save(task.model_of(settings.objective, whole, w), summary)
     if output.json:
         print(json.dumps(summary), flush=True)
     elif not output.quiet:

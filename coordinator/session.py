@@ -12,11 +12,11 @@ from acccocoa import loading
 from acccocoa.config import ObjectiveConfig, StopConfig
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
-from acccocoa.model import check_model_path
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
+from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling
 from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.service import CoordinatorService
@@ -38,6 +38,7 @@ class Session:
     """An open cluster.
 
     job : the data, for what the settings say is to be trained;  began : on time.monotonic's clock
+    file : where the model goes, if anywhere
     """
 
     settings: Settings
@@ -45,6 +46,7 @@ class Session:
     shards: list[ShardDescription]
     job: Job
     scaled: Scaling
+    file: ModelFile | None
     progress: report.Progress
     began: float
     interrupted: threading.Event
@@ -137,8 +139,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
         raise UsageError(f"--checkpoint {settings.recovery.checkpoint}", f"is not for {what}: it solves many problems")
     check_sources(settings.data, settings.cluster, settings.reading.weights)
     check_outputs(settings.data, output)
-    if output.model is not None:
-        check_model_path(output.model)
+    file = None if output.model is None else ModelFile(output.model)
     manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
     with ExitStack() as stack:
         interrupted = threading.Event()
@@ -162,6 +163,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
             shards,
             job,
             scaled,
+            file,
             progress,
             began,
             interrupted,

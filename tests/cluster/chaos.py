@@ -14,6 +14,7 @@ import errno
 import functools
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -210,7 +211,17 @@ class Fault:
         return f"{self.kind}({self.whom}, {self.seconds:.2f} s) {moment}"
 
 
-COSTLESS = ("stop_worker", "stop_coordinator", "kill_coordinator", "cut", "hold", "slow", "refuse", "fill_checkpoint")
+COSTLESS = (
+    "stop_worker",
+    "stop_coordinator",
+    "kill_coordinator",
+    "cut",
+    "hold",
+    "slow",
+    "refuse",
+    "fill_checkpoint",
+    "fill_model",
+)
 """Faults that must not change a bit of the model, alone or together."""
 
 REPLAYED = ("kill_worker", "terminate_worker")
@@ -226,7 +237,6 @@ ANYHOW = (
     "terminate_coordinator",
     "fill_state",
     "fill_trace",
-    "fill_model",
     "lose_worker",
     "stop_worker_for_good",
     "crash_loop",
@@ -317,7 +327,7 @@ class Run:
         self._data = laboratory.root / f"{task.data}.txt"
         self._root = laboratory.root / name
         self._disk = self._root / "disk"
-        self._filled = False
+        self._full: list[tuple[float, float]] = []
         self._duals_lost = False
         self._began = time.monotonic()
         self._coordinators: list[Forked] = []
@@ -486,14 +496,21 @@ class Run:
         place.proxy.heal()
 
     def _fill(self) -> None:
+        began = time.monotonic()
         with (self._disk / "filler").open("ab", buffering=0) as stream, contextlib.suppress(OSError):
             while True:
                 stream.write(bytes(4096))
-        self._filled = True
+        if not self._filled:
+            self._full.append((began, math.inf))
 
     def _free(self) -> None:
         (self._disk / "filler").unlink(missing_ok=True)
-        self._filled = False
+        if self._filled:
+            self._full[-1] = (self._full[-1][0], time.monotonic())
+
+    @property
+    def _filled(self) -> bool:
+        return bool(self._full) and math.isinf(self._full[-1][1])
 
     def _fill_for(self, _: Place, seconds: float) -> None:
         self._fill()
@@ -583,23 +600,35 @@ class Run:
             self.ended_with.append(code)
             self._log(f"the coordinator has ended with {code}")
             # the end of the job cannot have been written down
-            self._duals_lost = self._duals_lost or (self._filled and "state" in self.plan.on_disk)
+            full = "state" in self.plan.on_disk and self._filled_while(self._coordinator)
+            self._duals_lost = self._duals_lost or full
             if code == 0:
                 return
             assert len(self.ended_with) < 3, "is healed, and fails all the same"
             if code == 5 and self._lost_at is not None:
                 assert self._coordinator.ended <= self._lost_at + self._patience + LATE_SECONDS
                 self._heal()
-            elif code == 2 and self._filled:
-                assert "No space left" in self._coordinator.stderr, self._coordinator.stderr
-                assert {"trace", "model"} & self.plan.on_disk
+            elif code == 2 and "No space left" in self._coordinator.stderr:
+                # a disk that is full before the run begins is a reason not to begin, and so is one under the trace to
+                # end it; what else fills up during the run must not matter
+                assert self._filled_while(self._coordinator), self._coordinator.stderr
+                assert "trace" in self.plan.on_disk or not self._trained, self._coordinator.stderr
                 self._free()
             else:
                 raise AssertionError(f"ended with {code}:\n{self._coordinator.stderr}")
-            if self._round() >= 0 and "model" not in self.plan.on_disk and not self.task.by_features:
+            if self._trained and self._round() >= 0 and not self.task.by_features:
                 # the best model so far, whatever it is worth
                 assert np.isfinite(recompute.read_weights(self._path("model"))).all()
             self._start_coordinator(resume=True)
+
+    @property
+    def _trained(self) -> bool:
+        """The newest coordinator has begun to train."""
+        return any(word in self._coordinator.stderr for word in ("training on", "going on on"))
+
+    def _filled_while(self, process: Forked) -> bool:
+        """The disk was full at some time while that process was running."""
+        return any(began <= process.ended and process.began <= ended for began, ended in self._full)
 
     def _heal(self) -> None:
         for place in self._places:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -440,20 +441,47 @@ def test_a_full_disk_under_checkpoints_does_not_end_a_run(disk: Path, arena: Mak
     assert some.model.read_bytes() == model
 
 
-def test_a_full_disk_under_the_model_is_told_of_and_the_model_can_still_be_had(
-    disk: Path, arena: MakeArena, covtype_like: Path
-) -> None:
+def test_a_disk_that_fills_up_under_the_model_does_not_matter(disk: Path, arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
-    _, model = some.undisturbed(*HINGE)
+    expected, model = some.undisturbed(*HINGE)
     some.model = disk / "model"
     coordinator = some.train(*HINGE)
     some.wait_round(5, coordinator)
     fill(disk)
-    assert coordinator.wait(60.0) == 2
-    assert str(some.model) in coordinator.stderr
-    assert "--resume" in coordinator.stderr
+    assert some.result(coordinator)["rounds"] == expected["rounds"]
+    assert some.model.read_bytes() == model
+    assert sorted(path.name for path in disk.iterdir()) == ["filler", "model", "model.json"]
+
+
+def test_a_disk_without_room_for_the_model_is_refused_before_training(
+    disk: Path, arena: MakeArena, covtype_like: Path
+) -> None:
+    some = arena(covtype_like)
+    some.model = disk / "model"
+    fill(disk)
+    refused = some.train(*HINGE)
+    assert refused.wait(60.0) == 2
+    assert f"{some.model}: cannot be written: No space left" in refused.stderr
+    assert "training" not in refused.stderr
     assert [path.name for path in disk.iterdir()] == ["filler"]
-    (disk / "filler").unlink()
+
+
+def test_a_model_whose_directory_has_gone_is_kept_elsewhere(arena: MakeArena, covtype_like: Path) -> None:
+    some = arena(covtype_like)
+    _, model = some.undisturbed(*HINGE)
+    some.model = some.directory / "models" / "model"
+    some.model.parent.mkdir()
+    coordinator = some.train(*HINGE)
+    some.wait_round(5, coordinator)
+    some.model.parent.rmdir()
+    assert coordinator.wait(60.0) == 2
+    told = coordinator.stderr.splitlines()[-1]
+    assert f"{some.model}.json: cannot be written: No such file or directory; the model is in " in told
+    assert "--resume" in told
+    instead = Path(told.partition("the model is in ")[2].partition(" instead")[0])
+    assert instead.read_bytes() == model
+    shutil.rmtree(instead.parent)
+    some.model.parent.mkdir()
     some.result(some.train(*HINGE, "--resume"))
     assert some.model.read_bytes() == model
 

@@ -7,14 +7,16 @@ import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acccocoa.atomic import atomic_write, check_writable
+from acccocoa.atomic import atomic_write, check_writable, room
 from acccocoa.errors import UsageError
+from tests.cluster import chaos
 
 
 def names(directory: Path) -> set[str]:
@@ -274,3 +276,39 @@ def test_check_writable_leaves_everything_as_it_was(tmp_path: Path) -> None:
     check_writable(tmp_path / "new")
     assert names(tmp_path) == {"out"}
     assert (tmp_path / "out").read_bytes() == b"old"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("a small file system can only be mounted by root")
+    with chaos.small_disk(tmp_path / "disk"):
+        yield tmp_path / "disk"
+
+
+def test_room_is_there_when_the_disk_is_full(small_disk: Path) -> None:
+    out = small_disk / "out"
+    with room(out, 100_000) as give_back:
+        with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        with pytest.raises(UsageError, match="No space left"), atomic_write(out) as file:
+            file.write(bytes(100_000))
+        give_back()
+        with atomic_write(out) as file:
+            file.write(bytes(100_000))
+    assert names(small_disk) == {"filler", "out"}
+    assert out.stat().st_size == 100_000
+
+
+def test_room_that_is_not_there_is_an_error(small_disk: Path) -> None:
+    with pytest.raises(UsageError, match="No space left"), room(small_disk / "out", 1 << 21):
+        raise AssertionError("not reached")
+    assert names(small_disk) == set()
+
+
+def test_room_ends_with_its_block(small_disk: Path) -> None:
+    for _ in range(5):
+        with room(small_disk / "out", 600_000):
+            assert names(small_disk) == set()
