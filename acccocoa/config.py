@@ -26,6 +26,11 @@ Normalize = Literal["none", "rows", "features-maxabs"]
 Partition = Literal["auto", "examples", "features"]
 """What the coordinates of problem (A) are."""
 
+PATH_POINTS_MAX = 10_000
+
+FOLDS_MAX = 1000
+"""Of cross-validation: each is trained without, and none should be empty."""
+
 LOCAL_EPOCHS_MAX = 1000
 """Passes in one round: the order of visits is held in memory, and no round is worth more."""
 
@@ -189,15 +194,19 @@ class ObjectiveConfig:
         smooth = math.isfinite(losses.loss(self.loss, self.loss_parameter).smoothness)
         return "features" if self.l1_ratio > 0.0 and smooth and n < d else "examples"
 
-    def _strength(self, n: int) -> float:
+    def strength(self, n: int) -> float:
+        """lam, the strength of the regulariser, over n examples."""
         return 1.0 / (self.C * n) if self.C is not None else self.lam if self.lam is not None else 1e-4
 
     def problem(self, n: int) -> Problem:
         """The objective over n examples, partitioned by examples."""
-        return Problem(self.loss, self._strength(n), n, self.l1_ratio, self.loss_parameter)
+        return Problem(self.loss, self.strength(n), n, self.l1_ratio, self.loss_parameter)
 
-    def by_features(self, y: Vector, s: Vector | None = None) -> FeatureProblem:
-        """The objective over examples with labels y and weights s (float64, shape (n,)), partitioned by features."""
+    def by_features(self, y: Vector, s: Vector | None = None, n: int | None = None) -> FeatureProblem:
+        """The objective over examples with labels y and weights s (float64, shape (n,)), partitioned by features.
+
+        n : number of examples, where that is less because the others weigh 0 and are left out
+        """
         constant = None
         if self.intercept:
             constant = Constant(1.0, regularised=False)
@@ -205,8 +214,45 @@ class ObjectiveConfig:
             constant = Constant(self.bias, regularised=True)
         s = np.ones(len(y)) if s is None else s
         return FeatureProblem(
-            self.loss, self._strength(len(y)), y, s, self.l1_ratio, self.loss_parameter, constant=constant
+            self.loss, self.strength(n or len(y)), y, s, self.l1_ratio, self.loss_parameter, constant, n
         )
+
+
+@dataclass(frozen=True)
+class PathConfig:
+    """Over which strengths of the regulariser a path goes."""
+
+    points: int = option(20, "strengths lam, in equal ratios from the largest to the smallest", metavar="N")
+    lam_max: float | None = option(
+        None,
+        "the largest lam (default: the smallest that makes all weights 0; without l1 norm the gradient's length at 0)",
+        type=float,
+        metavar="X",
+    )
+    lam_min_ratio: float = option(1e-3, "the smallest lam over the largest", metavar="R")
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.points <= PATH_POINTS_MAX:
+            raise UsageError(f"--points {self.points}", f"must be from 2 to {PATH_POINTS_MAX}")
+        _positive("--lam-max", self.lam_max)
+        if not 0.0 < self.lam_min_ratio < 1.0:
+            raise UsageError(f"--lam-min-ratio {self.lam_min_ratio:g}", "must be between 0 and 1")
+
+    def grid(self, largest: float) -> list[float]:
+        """The strengths, falling from the largest one."""
+        steps = self.points - 1
+        return [largest * self.lam_min_ratio ** (k / steps) for k in range(self.points)]
+
+
+@dataclass(frozen=True)
+class CvConfig:
+    """How examples are held out."""
+
+    folds: int = option(5, "parts of the examples; each is held out once", metavar="N")
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.folds <= FOLDS_MAX:
+            raise UsageError(f"--folds {self.folds}", f"must be from 2 to {FOLDS_MAX}")
 
 
 @dataclass(frozen=True)

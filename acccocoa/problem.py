@@ -212,6 +212,7 @@ class FeatureProblem:
     s : weights of the examples, float64, shape (n,)
     l1_ratio : eta, 0 <= eta <= 1
     constant : a constant feature beside those the workers have
+    mean_over : n, where fewer than y has: the others weigh 0 and are left out; None: all
 
     With a constant feature of value B and weight b, f is min over b of (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b): the
     minimum of a jointly convex function over one of its variables is convex, and its gradient is that of the sum at the
@@ -226,6 +227,7 @@ class FeatureProblem:
     l1_ratio: float = 1.0
     loss_parameter: float | None = None
     constant: Constant | None = None
+    mean_over: int | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
@@ -242,7 +244,7 @@ class FeatureProblem:
     @property
     def n(self) -> int:
         """Number of examples."""
-        return len(self.y)
+        return len(self.y) if self.mean_over is None else self.mean_over
 
     @property
     def loss(self) -> Loss:
@@ -283,6 +285,10 @@ class FeatureProblem:
         """grad f(v), shape (n,)."""
         shifted = self._shifted(v, self.constant_weight(v))
         return self.s * losses.derivative(self.loss, self.y, shifted) / self.n
+
+    def predictions(self, v: Vector) -> Vector:
+        """Those of the model with v = X alpha, with the constant feature; shape (n,)."""
+        return self._shifted(v, self.constant_weight(v))
 
     def _shifted(self, v: Vector, b: float) -> Vector:
         return v if self.constant is None else v + self.constant.value * b

@@ -3,6 +3,8 @@
 import json
 import logging
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -11,9 +13,11 @@ from acccocoa.cli import ExitCodes, s3_endpoint
 from acccocoa.config import (
     AlgorithmConfig,
     ClusterConfig,
+    CvConfig,
     DataConfig,
     ObjectiveConfig,
     OutputConfig,
+    PathConfig,
     RecoveryConfig,
     StopConfig,
 )
@@ -60,7 +64,7 @@ def train(
     Exit codes: 0 converged to --tol; 2 wrong usage; 3 stopped by a limit; 4 bad data; 5 a worker could not be reached
     or was lost; 6 numerically inconsistent; 130 interrupted (the model is written all the same).
     """
-    from coordinator import job, task  # gRPC and numba take a moment to import: not for --help
+    from coordinator import job  # gRPC and numba take a moment to import: not for --help
     from coordinator.settings import Settings
 
     settings = Settings(
@@ -73,8 +77,70 @@ def train(
         output_config,
         recovery_config,
     )
+    _end(lambda: job.train(settings))
+
+
+@main.command()
+@click.argument("data", nargs=-1, envvar="ACCCOCOA_PATH_DATA")
+@s3_endpoint
+@options(ClusterConfig, DataConfig, ObjectiveConfig, PathConfig, AlgorithmConfig, StopConfig, OutputConfig)
+def path(
+    data: tuple[str, ...],
+    cluster_config: ClusterConfig,
+    data_config: DataConfig,
+    objective_config: ObjectiveConfig,
+    path_config: PathConfig,
+    algorithm_config: AlgorithmConfig,
+    stop_config: StopConfig,
+    output_config: OutputConfig,
+) -> None:
+    """Train as `train` does for falling strengths lam, each from the dual variables of the one before.
+
+    Prints a table, with --json an object instead. With --model PATH the models are PATH.0, PATH.1, ...
+    """
+    from coordinator import path as module
+    from coordinator.settings import Settings
+
+    settings = Settings(
+        data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
+    )
+    _end(lambda: module.run(settings, path_config))
+
+
+@main.command()
+@click.argument("data", nargs=-1, envvar="ACCCOCOA_CV_DATA")
+@s3_endpoint
+@options(ClusterConfig, DataConfig, ObjectiveConfig, PathConfig, CvConfig, AlgorithmConfig, StopConfig, OutputConfig)
+def cv(
+    data: tuple[str, ...],
+    cluster_config: ClusterConfig,
+    data_config: DataConfig,
+    objective_config: ObjectiveConfig,
+    path_config: PathConfig,
+    cv_config: CvConfig,
+    algorithm_config: AlgorithmConfig,
+    stop_config: StopConfig,
+    output_config: OutputConfig,
+) -> None:
+    """Cross-validate: train without each fold of the examples and score on it, for falling strengths lam.
+
+    Prints a table, with --json an object instead. With --model PATH, trains on all examples with the best lam.
+    """
+    from coordinator import cv as module
+    from coordinator.settings import Settings
+
+    settings = Settings(
+        data, cluster_config, data_config, objective_config, algorithm_config, stop_config, output_config
+    )
+    _end(lambda: module.run(settings, path_config, cv_config))
+
+
+def _end(run: Callable[[], int]) -> NoReturn:
+    """End the process with the run's exit code."""
+    from coordinator import task
+
     try:
-        code = job.train(settings)
+        code = run()
     except KeyboardInterrupt:  # click would make it exit code 1
         click.echo("interrupted", err=True)
         code = task.EXIT_CODES["interrupted"]

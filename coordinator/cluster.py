@@ -1,5 +1,7 @@
 """The K workers of a job as one: scatter w_t, gather certificates and A_k dz_k, find lost workers again."""
 
+import functools
+import operator
 import random
 import threading
 import time
@@ -14,12 +16,13 @@ from numpy.typing import NDArray
 
 from acccocoa import __version__
 from acccocoa.errors import ClusterError, UsageError, WorkerBusy, WorkerLost, WorkerUnreachable
+from acccocoa.folds import Fold, Scores
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import Job, ShardDescription
-from coordinator.link import WorkerLink
+from coordinator.link import WorkerLink, fold_message
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.normalize import Measure, Scaling
 from coordinator.outer_loop import Contribution
@@ -153,21 +156,24 @@ class Cluster:
             if self._closed.wait(RETRY_SECONDS):
                 raise WorkerUnreachable(str(link), "is no longer waited for")
 
-    def measure(self, measure: Measure, shards: Sequence[ShardDescription], length: int) -> Vector:
-        """What is to be known of all shards together, by number of the column or row; 0 where there is none.
+    def measure(
+        self, measure: Measure, shards: Sequence[ShardDescription], length: int, fold: Fold | None = None
+    ) -> Vector:
+        """What is to be known of all shards together, by number of the column, row or fold; 0 where there is none.
 
         Raises
         ------
         ClusterError : a worker does not answer, or with nonsense
         """
-        answers = self._each(lambda link: link.measure(measure, shards[link.rank].content_hash, length))
+        answers = self._each(lambda link: link.measure(measure, shards[link.rank].content_hash, length, fold))
         total = np.zeros(length)
         for numbers, values in answers:  # in rank order: the same bits every time
-            if measure == "squares_of_columns":
+            if measure in ("squares_of_columns", "hashes_of_columns", "examples_of_folds"):
                 total[numbers] += values
             else:
                 total[numbers] = np.maximum(total[numbers], values)
-        self._columns = [numbers for numbers, _ in answers]
+        if measure in ("squares_of_columns", "largest_of_columns"):
+            self._columns = [numbers for numbers, _ in answers]
         return total
 
     def start(
@@ -182,8 +188,12 @@ class Cluster:
         lineage: str = "",
         warm: bool = False,
         scaling: Scaling = AS_IT_IS,
+        fold: Fold | None = None,
     ) -> bool:
-        """Begin the job with every worker, or go on with it; True when all can begin that round without a resync."""
+        """Begin the job with every worker, or go on with it; True when all can begin that round without a resync.
+
+        fold : of the examples, to be left out
+        """
 
         part = problem.subproblem
         if scaling.divisors is not None:
@@ -225,6 +235,7 @@ class Cluster:
                     label_weights=[
                         pb.LabelWeight(label=label, weight=weight) for label, weight in job.label_weights.items()
                     ],
+                    fold=None if job.by_features else fold_message(fold),
                 ),
                 shards[link.rank],
             )
@@ -309,6 +320,18 @@ class Cluster:
                     self._find_again(link, lost)
 
         return self._each(resync)
+
+    def score(self, w: Vector) -> Scores:
+        """By examples: how well w predicts the fold that is left out."""
+
+        def score(link: WorkerLink) -> Scores:
+            while True:
+                try:
+                    return link.score(w)
+                except WorkerLost as lost:
+                    self._find_again(link, lost)
+
+        return functools.reduce(operator.add, self._each(score))
 
     def _gather(self, receive: Callable[[WorkerLink], T]) -> list[T]:
         def receive_or_recover(link: WorkerLink) -> T:

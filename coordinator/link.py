@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from acccocoa import codec, security
 from acccocoa.errors import ClusterError, WorkerBusy, WorkerLost, WorkerRefused, WorkerUnreachable
+from acccocoa.folds import Fold, Scores
 from acccocoa.losses import Vector
 from acccocoa.manifest import By, Part
 from acccocoa.protocol import PROTOCOL_VERSION
@@ -164,8 +165,10 @@ class WorkerLink:
             compile_seconds=reply.compile_seconds,
         )
 
-    def measure(self, measure: Measure, content_hash: str, length: int) -> tuple[NDArray[np.uint32], Vector]:
-        """What is to be known of the worker's shard: numbers of its columns or rows, below length, and their values.
+    def measure(
+        self, measure: Measure, content_hash: str, length: int, fold: Fold | None = None
+    ) -> tuple[NDArray[np.uint32], Vector]:
+        """What is to be known of the worker's shard: numbers of its columns, rows or folds, below length, and values.
 
         Raises
         ------
@@ -175,7 +178,8 @@ class WorkerLink:
         try:
             replies: Iterator[pb.MeasureReply] = iter(
                 worker_pb2_grpc.WorkerStub(self._channel).Measure(
-                    pb.MeasureRequest(content_hash=content_hash, measure=kind), timeout=MEASURE_SECONDS
+                    pb.MeasureRequest(content_hash=content_hash, measure=kind, fold=fold_message(fold)),
+                    timeout=MEASURE_SECONDS,
                 )
             )
             header = next(replies).measured
@@ -373,6 +377,15 @@ class WorkerLink:
         a_alpha = self._receive_array(reply.resynced.a_alpha, np.dtype(np.float64), len(self.support))
         return Contribution(self.support, a_alpha)
 
+    def score(self, w: Vector) -> Scores:
+        """Have the worker score w on the fold it leaves out."""
+        header, pieces = codec.encode(w[self.support])
+        self._send(pb.SolveRequest(score=pb.Score(w=header)))
+        for piece in pieces:
+            self._send(pb.SolveRequest(chunk=piece))
+        scored = self._receive("scored").scored
+        return Scores(scored.examples, scored.loss_sum, scored.correct, scored.squared_error)
+
     def finish(self) -> None:
         """End the stream: then the worker has let go of the job, or is lost, as the next start will tell."""
         self._outbox.put(None)
@@ -453,6 +466,11 @@ class WorkerLink:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return WorkerUnreachable(str(self), "did not answer in time", "is it running there?")
         return WorkerLost(str(self), f"was lost ({code.name}: {details})", "see its log")
+
+
+def fold_message(fold: Fold | None) -> pb.Fold | None:
+    """A fold as the wire has it."""
+    return None if fold is None else pb.Fold(folds=fold.folds, number=fold.number, seed=fold.seed)
 
 
 def _part(reply: pb.DescribeReply) -> Part | None:

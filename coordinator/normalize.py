@@ -18,7 +18,9 @@ from acccocoa.config import Normalize
 from acccocoa.losses import Vector
 from coordinator.handshake import Job
 
-Measure = Literal["largest_of_columns", "squares_of_columns", "largest_of_rows"]
+Measure = Literal[
+    "largest_of_columns", "squares_of_columns", "largest_of_rows", "hashes_of_columns", "examples_of_folds"
+]
 """What workers can tell of their shards, as in the proto."""
 
 

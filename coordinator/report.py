@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Protocol, Self, TextIO
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status as LiveLine
 
+from acccocoa.config import OutputConfig
 from acccocoa.errors import UsageError
 from coordinator.training import CertifiedRound
 
@@ -118,6 +119,25 @@ def describe(seen: CertifiedRound, remaining: float | None) -> str:
         f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {seen.relative_gap:.2e}  "
         f"primal {seen.certified.primal:.8g}  {megabytes:.1f} MB  {duration(seen.seconds)}{left}"
     )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for a person to read: columns aligned to the right, numbers with five digits."""
+    cells = [list(header), *([f"{x:.5g}" if isinstance(x, float) else str(x) for x in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+
+
+def conclude(settings: OutputConfig, summary: Mapping[str, object], for_a_person: str) -> None:
+    """The end of a command that solves many problems: a table on standard output, or with --json there the object and
+    the table beside it on standard error."""
+    if settings.json:
+        print(json.dumps(summary), flush=True)
+    with suppress(OSError):  # nobody reads it any more
+        if not settings.json:
+            print(for_a_person, flush=True)
+        elif not settings.quiet:
+            print(for_a_person, file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Workers for one problem after another: the shards are loaded once, each problem begins on the same open cluster."""
 
+import math
 import threading
 import time
 import uuid
@@ -8,20 +9,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from acccocoa import loading
-from acccocoa.config import ObjectiveConfig, StopConfig
-from acccocoa.errors import UsageError
+from acccocoa.config import ObjectiveConfig, PathConfig, StopConfig
+from acccocoa.errors import DataError, UsageError
+from acccocoa.folds import Fold, Scores, folds_of, score
 from acccocoa.losses import Vector
+from acccocoa.problem import FeatureProblem
+from acccocoa.weights import of_labels
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
+from coordinator.messages import RoundRequest
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling
 from coordinator.opening import check_outputs, check_sources, open_cluster
+from coordinator.schedule import plan_work
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 from coordinator.training import CertifiedRound, Outcome
+
+ENORMOUS = 1e30
+"""A lam that makes w as good as 0."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,22 @@ class Solved:
     begun: task.Begun
     outcome: Outcome
     w: Vector
+    scores: Scores | None = None
+    """How well it predicts the examples that were left out, if any were."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples in folds. sizes : of each;  fold_of : by features, of every example, int64"""
+
+    sizes: tuple[int, ...]
+    seed: int
+    fold_of: NDArray[np.int64] | None
+
+    def leave_out(self, number: int) -> task.LeftOut:
+        """The fold of that number."""
+        which = None if self.fold_of is None else self.fold_of == number
+        return task.LeftOut(Fold(len(self.sizes), number, self.seed), self.sizes[number], which)
 
 
 @dataclass
@@ -64,6 +92,7 @@ class Session:
         *,
         warm: bool = False,
         about: Mapping[str, object] | None = None,
+        left_out: task.LeftOut | None = None,
     ) -> Solved:
         """Solve one problem; the workers are free for the next one when this returns.
 
@@ -71,8 +100,8 @@ class Session:
         ----------
         warm : begin from the dual variables of the problem before
         about : what every line of the trace says of the problem
+        left_out : examples that the problem is without, and that are scored afterwards
         """
-        settings = replace(self.settings, objective=objective)
         if self._trace is not None:
             self._trace.about = dict(about or {})
 
@@ -82,24 +111,117 @@ class Session:
             for observer in observers:
                 observer(seen)
 
+        if left_out is not None:
+            job = replace(job, n=job.n - left_out.size)
+        begun = self._begin(objective, job, observe=observe, warm=warm, left_out=left_out)
+        self._service.running(begun.loop.problem.lam, len(self.shards))
+        outcome = begun.training.run(resync=not begun.ready)
+        scores = None
+        if left_out is not None:
+            scores = self._score(begun, left_out) if job.by_features else self.cluster.score(outcome.w)
+        self.cluster.finish()
+        return Solved(begun, outcome, self.scaled.weights(outcome.w), scores)
+
+    def _begin(
+        self,
+        objective: ObjectiveConfig,
+        job: Job,
+        *,
+        observe: task.Observer = lambda _: None,
+        warm: bool = False,
+        left_out: task.LeftOut | None = None,
+    ) -> task.Begun:
         begun = task.begin(
             self.cluster,
             self.shards,
             job,
             task.problem_of(objective, job),
-            settings,
+            replace(self.settings, objective=objective),
             f"{self._job_id}-{self._solved}",
             self.scaled,
             interrupted=self.interrupted,
             stop=self._stop(),
             observe=observe,
             warm=warm,
+            left_out=left_out,
         )
         self._solved += 1
-        self._service.running(begun.loop.problem.lam, len(self.shards))
-        outcome = begun.training.run(resync=not begun.ready)
+        return begun
+
+    def _score(self, begun: task.Begun, left_out: task.LeftOut) -> Scores:
+        """By features the predictions of all examples are here: where the run ended."""
+        problem, v = begun.loop.problem, begun.loop.v_a
+        assert isinstance(problem, FeatureProblem)
+        weights = of_labels(self.cluster.labels, begun.job.label_weights)
+        if self.cluster.weights is not None:
+            weights = weights * self.cluster.weights
+        which = left_out.which
+        return score(problem.loss, problem.y[which], problem.predictions(v)[which], weights[which])
+
+    def split(self, folds: int, seed: int) -> Split:
+        """The examples in folds.
+
+        Raises
+        ------
+        DataError : a fold is empty
+        """
+        fold_of = None
+        if self.job.by_features:
+            hashes = self.cluster.measure("hashes_of_columns", self.shards, self.job.shared)
+            fold_of = folds_of(hashes, folds, seed)
+            sizes = np.bincount(fold_of, minlength=folds)
+        else:
+            counts = self.cluster.measure("examples_of_folds", self.shards, folds, Fold(folds, 0, seed))
+            sizes = counts.astype(np.int64)
+        if not sizes.all():
+            raise DataError(
+                f"fold {int(np.argmin(sizes))} of {folds}",
+                "is empty: equal examples are always in the same fold",
+                "use fewer --folds",
+            )
+        return Split(tuple(map(int, sizes)), seed, fold_of)
+
+    def lams(self, path: PathConfig) -> list[float]:
+        """The strengths of the regulariser that a path goes over, falling.
+
+        Raises
+        ------
+        UsageError : none is asked for, and the data suggest none
+        """
+        largest = path.lam_max
+        if largest is None:
+            steepness = self.steepness()
+            if not steepness > 0.0:
+                raise UsageError("--lam-max", "must be given: the losses do not change at w = 0")
+            largest = steepness / (self.settings.objective.l1_ratio or 1.0)
+        return path.grid(largest)
+
+    def steepness(self) -> float:
+        """Of the losses' mean at w = 0: the gradient's largest magnitude where there is an l1 norm, else its length."""
+        objective, job = self.settings.objective, self.job
+        l1 = objective.l1_ratio > 0.0
+        if job.by_features:
+            begun = self._begin(replace(objective, lam=1.0, C=None, l1_ratio=float(l1)), job)
+        else:
+            # with w held at 0 by the regulariser, one pass leads to the dual variables that belong to w = 0
+            begun = self._begin(replace(objective, lam=ENORMOUS, C=None), job)
+        loop, works = begun.loop, [plan_work(counts, 1.0) for counts in self.cluster.buckets]
+        w = loop.begin_round(1.0)
+        asked = RoundRequest(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting)
+        if job.by_features:
+            self.cluster.push(replace(asked, certify=True), works, w)
+            terms = self.cluster.certificates()
+            # without l1 norm, and lam = 1, the sum of the conjugates is half the square of the gradient
+            found = max(t.largest for t in terms) if l1 else math.sqrt(2.0 * math.fsum(t.loss_sum for t in terms))
+            if objective.bias is not None:
+                of_bias = objective.bias * float(w.sum())
+                found = max(found, abs(of_bias)) if l1 else math.hypot(found, of_bias)
+        else:
+            self.cluster.push(replace(asked, solve=True), works, w)
+            v = loop.sum_up([update.contribution for update in self.cluster.updates()])
+            found = float(np.abs(v).max()) if l1 else float(np.linalg.norm(v))
         self.cluster.finish()
-        return Solved(begun, outcome, self.scaled.weights(outcome.w))
+        return found
 
     def _stop(self) -> StopConfig:
         """--max-seconds is for all problems together."""

@@ -1,7 +1,7 @@
 """Everything the user asked for of a training job."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from acccocoa.config import (
     AlgorithmConfig,
@@ -25,4 +25,4 @@ class Settings:
     algorithm: AlgorithmConfig
     stop: StopConfig
     output: OutputConfig
-    recovery: RecoveryConfig
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)

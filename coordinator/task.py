@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acccocoa import __version__
 from acccocoa.config import ObjectiveConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
+from acccocoa.folds import Fold
 from acccocoa.losses import Vector, loss
 from acccocoa.manifest import Manifest
 from acccocoa.model import Model
@@ -64,13 +66,25 @@ def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem
     if objective.partition not in ("auto", has):
         raise UsageError(f"--partition {objective.partition}", f"the workers' shards are cut by {has}")
     if job.by_features:
-        return objective.by_features(np.zeros(job.n), np.full(job.n, job.weight_bound))
+        n = job.shared  # some of which may be left out
+        return objective.by_features(np.zeros(n), np.full(n, job.weight_bound), job.n)
     if objective.intercept:
         raise UsageError("--intercept", "needs shards that are cut by features", "see --bias, or acccocoa-worker --by")
     return objective.problem(job.n)
 
 
-def with_labels(problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None) -> FeatureProblem:
+@dataclass(frozen=True)
+class LeftOut:
+    """Examples that a run must not see. which : by features, bool, shape (examples,), the same as the fold says"""
+
+    fold: Fold
+    size: int
+    which: NDArray[np.bool_] | None
+
+
+def with_labels(
+    problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None, left_out: LeftOut | None = None
+) -> FeatureProblem:
     """The problem with the labels as the loss takes them (+1 / -1 for classifiers), and the weights of the examples.
 
     Raises
@@ -81,9 +95,12 @@ def with_labels(problem: FeatureProblem, job: Job, labels: Vector, weights: Vect
     s = of_labels(labels, job.label_weights)
     if weights is not None:
         s *= weights
+    if left_out is not None:
+        s[left_out.which] = 0.0
     free = problem.constant is not None and not problem.constant.regularised
     if free and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
-        raise DataError("weights", "leave examples of one label only, and there is no best intercept then")
+        what = "weights" if left_out is None else f"the examples outside fold {left_out.fold.number}"
+        raise DataError(what, "leave examples of one label only, and there is no best intercept then")
     return replace(problem, y=y, s=s)
 
 
@@ -117,6 +134,7 @@ def begin(
     round_number: int = 0,
     lineage: str = "",
     warm: bool = False,
+    left_out: LeftOut | None = None,
 ) -> Begun:
     """Begin the job with every worker.
 
@@ -137,9 +155,10 @@ def begin(
         lineage=lineage,
         warm=warm,
         scaling=scaled,
+        fold=None if left_out is None else left_out.fold,
     )
     if isinstance(problem, FeatureProblem):
-        problem = with_labels(problem, job, cluster.labels, cluster.weights)
+        problem = with_labels(problem, job, cluster.labels, cluster.weights, left_out)
     loop = OuterLoop(
         problem,
         job.shared,

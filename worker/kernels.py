@@ -315,6 +315,22 @@ def loss_sum(
 
 
 @_kernel
+def products(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    w: Vector,
+    first: int,
+    last: int,
+    out: Vector,
+) -> None:
+    """out_i = x_i'w of rows first to last; out has shape (n,)."""
+    for row in range(first, last):
+        i = np.uint64(row)
+        out[i] = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
+
+
+@_kernel
 def largest_product(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],

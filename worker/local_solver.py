@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import losses, weights
+from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Subproblem
 from worker import kernels
@@ -72,6 +73,7 @@ class LocalSolver:
     rank, seed : of this worker and of the job; they determine the order of visits
     pool : as many threads as the shard has blocks
     label_weights : by examples, of labels whose examples do not weigh 1
+    left_out : by examples, bool, shape (n,): those that weigh 0 until they are scored; None: none
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class LocalSolver:
         seed: int,
         pool: ThreadPoolExecutor,
         label_weights: Mapping[float, float] | None = None,
+        left_out: NDArray[np.bool_] | None = None,
     ) -> None:
         self.shard = shard
         self.problem = problem
@@ -101,6 +104,9 @@ class LocalSolver:
             self.s *= weights.of_labels(shard.labels, label_weights or {})
             if shard.weights is not None:
                 self.s *= shard.weights
+        self.left_out = np.zeros(shard.n, dtype=np.bool_) if left_out is None else left_out
+        self._weights_left_out = self.s[self.left_out]
+        self.s[self.left_out] = 0.0
 
     def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
         """Run the work on every block at the same time; results in the order of the blocks."""
@@ -129,6 +135,15 @@ class LocalSolver:
                 )
             )
         )
+
+    def score(self, w: Vector) -> Scores:
+        """How well w (on the support) predicts the examples that are left out, with the weights they would have."""
+        shard = self.shard
+        p = np.empty(shard.n)
+        self._each_block(
+            lambda _, block: kernels.products(shard.indptr, shard.indices, shard.values, w, block.first, block.last, p)
+        )
+        return score(self.loss, self.y[self.left_out], p[self.left_out], self._weights_left_out)
 
     def largest_product(self, w: Vector) -> float:
         """max_j |A_j'w| over the shard's rows; w on the support."""
@@ -252,6 +267,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.largest_product(indptr, indices, values, one, 0, 1)
+    kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
     kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))

@@ -18,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import __version__, codec
-from acccocoa.config import LOCAL_EPOCHS_MAX
+from acccocoa.config import FOLDS_MAX, LOCAL_EPOCHS_MAX
 from acccocoa.errors import AcccocoaError
+from acccocoa.folds import folds_of
 from acccocoa.losses import Loss, Vector
 from acccocoa.manifest import Part
 from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
-from worker import scaling
+from worker import folds, scaling
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard, with_constant_feature
@@ -157,6 +158,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._streams = threading.BoundedSemaphore(STREAMS)
         self._held: _HeldJob | None = None
         self._derived: tuple[tuple[object, ...], Shard] | None = None
+        self._row_hashes: Vector | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
 
@@ -232,7 +234,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         try:
             shard = self._require_holdings().shard
             _check_meant(request.content_hash, shard)
-            numbers, values = _measured(request.measure, shard)
+            numbers, values = self._measured(request, shard)
         except _Refused as refused:
             _abort(context, refused.code, str(refused))
         first, numbers_pieces = codec.encode(numbers)
@@ -273,6 +275,30 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
             self._streams.release()
+
+    def _measured(self, request: pb.MeasureRequest, shard: Shard) -> tuple[NDArray[np.uint32], Vector]:
+        """Numbers of columns, rows or folds, and what is asked of them."""
+        measure = request.measure
+        if measure == pb.MEASURE_LARGEST_OF_COLUMNS:
+            return shard.support, scaling.largest_of_columns(shard)
+        if measure == pb.MEASURE_SQUARES_OF_COLUMNS:
+            return shard.support, scaling.squares_of_columns(shard)
+        if measure == pb.MEASURE_LARGEST_OF_ROWS:
+            return shard.rows.astype(np.uint32), scaling.largest_of_rows(shard)
+        if measure == pb.MEASURE_HASHES_OF_COLUMNS and shard.by_features:
+            return shard.support, folds.hashes_of_columns(shard)
+        if measure == pb.MEASURE_EXAMPLES_OF_FOLDS and not shard.by_features:
+            _check_fold(request.fold)
+            found = folds_of(self._hashes(shard), request.fold.folds, request.fold.seed)
+            counts = np.bincount(found, minlength=request.fold.folds)
+            return np.arange(request.fold.folds, dtype=np.uint32), counts.astype(np.float64)
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"measure {measure} is unknown to this worker")
+
+    def _hashes(self, shard: Shard) -> Vector:
+        """By examples: the hash of every row of the shard as it is; computed once."""
+        if self._row_hashes is None:
+            self._row_hashes = folds.hashes_of_rows(shard)
+        return self._row_hashes
 
     def _state_for(self, start: pb.Start, solver: LocalSolver) -> DualState:
         """The dual variables to go on from: those held, if they are of this job or a warm start is asked for."""
@@ -316,6 +342,10 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
     ) -> Iterator[pb.SolveReply]:
         problem = _subproblem(start.problem)
         assert self._blocks_pool is not None  # set together with the holdings
+        left_out = None
+        if start.HasField("fold"):
+            hashes = yield from self._computed(start.round, context, functools.partial(self._hashes, shard))
+            left_out = folds_of(hashes, start.fold.folds, start.fold.seed) == start.fold.number
         if start.HasField("bias") or start.scaling:
             work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(start.round, context, work)
@@ -327,6 +357,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             seed=start.seed,
             pool=self._blocks_pool,
             label_weights={entry.label: entry.weight for entry in start.label_weights},
+            left_out=left_out,
         )
         state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)
@@ -348,7 +379,18 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         yield from (pb.SolveReply(chunk=piece) for piece in further)
         for request, w in inbox.requests(len(shard.support)):
-            if request.WhichOneof("kind") == "resync":
+            kind = request.WhichOneof("kind")
+            if kind == "score":
+                scores = yield from self._computed(state.round, context, functools.partial(solver.score, w))
+                yield pb.SolveReply(
+                    scored=pb.Scored(
+                        examples=scores.examples,
+                        loss_sum=scores.loss_sum,
+                        correct=scores.correct,
+                        squared_error=scores.squared_error,
+                    )
+                )
+            elif kind == "resync":
                 t = request.resync.round
                 # they may be of another objective: the job may have changed it after they were written down
                 into_domain(solver.loss, solver.y, solver.s, state.alpha)
@@ -480,21 +522,19 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"scaling {start.scaling} is unknown to this worker")
     if not all(0 < entry.weight < math.inf for entry in start.label_weights):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "weights of labels must be finite numbers > 0")
+    if start.HasField("fold"):
+        _check_fold(start.fold)
+        if shard.by_features:
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "folds are the coordinator's business by features")
     if start.problem.labelled and shard.by_features:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
         )
 
 
-def _measured(measure: "pb.Measure.ValueType", shard: Shard) -> tuple[NDArray[np.uint32], Vector]:
-    """Numbers of columns or rows, and what is asked of them."""
-    if measure == pb.MEASURE_LARGEST_OF_COLUMNS:
-        return shard.support, scaling.largest_of_columns(shard)
-    if measure == pb.MEASURE_SQUARES_OF_COLUMNS:
-        return shard.support, scaling.squares_of_columns(shard)
-    if measure == pb.MEASURE_LARGEST_OF_ROWS:
-        return shard.rows.astype(np.uint32), scaling.largest_of_rows(shard)
-    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"measure {measure} is unknown to this worker")
+def _check_fold(fold: pb.Fold) -> None:
+    if not 2 <= fold.folds <= FOLDS_MAX or not fold.number < fold.folds:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"there is no fold {fold.number} of {fold.folds}")
 
 
 def _solve(
@@ -573,21 +613,25 @@ class _Inbox:
         return divisors
 
     def requests(self, length: int) -> Iterator[tuple[pb.SolveRequest, Vector]]:
-        """Every Round with its w (float64, shape (length,)) and every Resync, until the coordinator closes its side."""
+        """Every Round and Score with its w (float64, shape (length,)) and every Resync, to the stream's end."""
         w: Vector | None = None
         for message in self._requests:
             kind = message.WhichOneof("kind")
             if kind == "resync":
                 yield message, np.empty(0)
                 continue
-            if kind != "round":
+            if kind == "score":
+                header = message.score.w
+            elif kind != "round":
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"a Round was expected, not {kind}")
-            if not message.round.HasField("w"):
+            elif message.round.HasField("w"):
+                header = message.round.w
+            else:
                 if w is None:
                     raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first round of a stream came without w")
                 yield message, w
                 continue
-            decoder = codec.Decoder(message.round.w, np.dtype(np.float64), length)
+            decoder = codec.Decoder(header, np.dtype(np.float64), length)
             while decoder.missing:
                 piece = next(self._requests, None)
                 if piece is None:

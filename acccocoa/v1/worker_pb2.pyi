@@ -37,6 +37,10 @@ class _MeasureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Measure.Value
     """sum of x^2 over the rows, by column of the support"""
     MEASURE_LARGEST_OF_ROWS: _Measure.ValueType  # 3
     """max |x| of every row"""
+    MEASURE_HASHES_OF_COLUMNS: _Measure.ValueType  # 4
+    """by features: sum of the hashes of every example's entries; acccocoa/folds.py"""
+    MEASURE_EXAMPLES_OF_FOLDS: _Measure.ValueType  # 5
+    """by examples: how many are in each fold, by its number; `fold` says which folds"""
 
 class Measure(_Measure, metaclass=_MeasureEnumTypeWrapper): ...
 
@@ -47,6 +51,10 @@ MEASURE_SQUARES_OF_COLUMNS: Measure.ValueType  # 2
 """sum of x^2 over the rows, by column of the support"""
 MEASURE_LARGEST_OF_ROWS: Measure.ValueType  # 3
 """max |x| of every row"""
+MEASURE_HASHES_OF_COLUMNS: Measure.ValueType  # 4
+"""by features: sum of the hashes of every example's entries; acccocoa/folds.py"""
+MEASURE_EXAMPLES_OF_FOLDS: Measure.ValueType  # 5
+"""by examples: how many are in each fold, by its number; `fold` says which folds"""
 Global___Measure: _TypeAlias = Measure  # noqa: Y015
 
 class _Scaling:
@@ -194,18 +202,24 @@ class MeasureRequest(_message.Message):
 
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
+    FOLD_FIELD_NUMBER: _builtins.int
     content_hash: _builtins.str
     """of the shard that is meant"""
     measure: Global___Measure.ValueType
+    @_builtins.property
+    def fold(self) -> Global___Fold:
+        """MEASURE_EXAMPLES_OF_FOLDS only"""
+
     def __init__(
         self,
         *,
         content_hash: _builtins.str = ...,
         measure: Global___Measure.ValueType = ...,
+        fold: Global___Fold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fold", b"fold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "measure", b"measure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_hash", b"content_hash", "fold", b"fold", "measure", b"measure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -330,6 +344,7 @@ class SolveRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     RESYNC_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start: ...
     @_builtins.property
@@ -338,6 +353,8 @@ class SolveRequest(_message.Message):
     def chunk(self) -> _array_pb2.Chunk: ...
     @_builtins.property
     def resync(self) -> Global___Resync: ...
+    @_builtins.property
+    def score(self) -> Global___Score: ...
     def __init__(
         self,
         *,
@@ -345,12 +362,13 @@ class SolveRequest(_message.Message):
         round: Global___Round | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
         resync: Global___Resync | None = ...,
+        score: Global___Score | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "score", b"score", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "score", b"score", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk", "resync"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk", "resync", "score"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -368,6 +386,7 @@ class SolveReply(_message.Message):
     AUDIT_FIELD_NUMBER: _builtins.int
     RESYNCED_FIELD_NUMBER: _builtins.int
     COORDINATES_FIELD_NUMBER: _builtins.int
+    SCORED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___Started: ...
     @_builtins.property
@@ -386,6 +405,8 @@ class SolveReply(_message.Message):
     def resynced(self) -> Global___Resynced: ...
     @_builtins.property
     def coordinates(self) -> Global___Coordinates: ...
+    @_builtins.property
+    def scored(self) -> Global___Scored: ...
     def __init__(
         self,
         *,
@@ -397,12 +418,13 @@ class SolveReply(_message.Message):
         audit: Global___Audit | None = ...,
         resynced: Global___Resynced | None = ...,
         coordinates: Global___Coordinates | None = ...,
+        scored: Global___Scored | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started", "update", b"update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced", "coordinates"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced", "coordinates", "scored"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -478,6 +500,7 @@ class Start(_message.Message):
     SCALING_FIELD_NUMBER: _builtins.int
     DIVISORS_FIELD_NUMBER: _builtins.int
     LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    FOLD_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
     job_id: _builtins.str
@@ -514,6 +537,10 @@ class Start(_message.Message):
     def label_weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelWeight]:
         """by examples; of labels whose examples do not weigh 1"""
 
+    @_builtins.property
+    def fold(self) -> Global___Fold:
+        """by examples: the ones of this fold weigh 0; absent: all count"""
+
     def __init__(
         self,
         *,
@@ -534,14 +561,43 @@ class Start(_message.Message):
         scaling: Global___Scaling.ValueType = ...,
         divisors: _array_pb2.Array | None = ...,
         label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
+        fold: Global___Fold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+@_typing.final
+class Fold(_message.Message):
+    """A part of the examples for cross-validation: those whose hash says so; see acccocoa/folds.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOLDS_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    folds: _builtins.int
+    seed: _builtins.int
+    number: _builtins.int
+    """0 .. folds - 1"""
+    def __init__(
+        self,
+        *,
+        folds: _builtins.int = ...,
+        seed: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["folds", b"folds", "number", b"number", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fold: _TypeAlias = Fold  # noqa: Y015
 
 @_typing.final
 class Bias(_message.Message):
@@ -940,6 +996,60 @@ class Resynced(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Resynced: _TypeAlias = Resynced  # noqa: Y015
+
+@_typing.final
+class Score(_message.Message):
+    """By examples, for a job with a fold: how well w predicts that fold. Followed by w on the support (float64)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    W_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def w(self) -> _array_pb2.Array: ...
+    def __init__(
+        self,
+        *,
+        w: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Score: _TypeAlias = Score  # noqa: Y015
+
+@_typing.final
+class Scored(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    LOSS_SUM_FIELD_NUMBER: _builtins.int
+    CORRECT_FIELD_NUMBER: _builtins.int
+    SQUARED_ERROR_FIELD_NUMBER: _builtins.int
+    examples: _builtins.int
+    """of the fold"""
+    loss_sum: _builtins.float
+    """sum of s_i loss(y_i, x_i'w), s_i being what they would weigh"""
+    correct: _builtins.int
+    """classifiers: how many are on their label's side of 0"""
+    squared_error: _builtins.float
+    """regression: sum of (y_i - x_i'w)^2"""
+    def __init__(
+        self,
+        *,
+        examples: _builtins.int = ...,
+        loss_sum: _builtins.float = ...,
+        correct: _builtins.int = ...,
+        squared_error: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correct", b"correct", "examples", b"examples", "loss_sum", b"loss_sum", "squared_error", b"squared_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scored: _TypeAlias = Scored  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
