@@ -25,6 +25,7 @@ from coordinator.handshake import Job, ShardDescription
 from coordinator.link import WorkerLink, fold_message
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.normalize import Measure, Scaling
+from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
 
@@ -64,6 +65,7 @@ class Cluster:
     Parameters
     ----------
     links : of every worker
+    order : of the shared vectors that are pushed and returned; known once the job has begun
     patience : seconds to wait for a lost worker
     queue : whether to wait for workers that are busy with another job, when it begins
     give_up : looked at while waiting for a lost worker; True ends the wait
@@ -82,6 +84,7 @@ class Cluster:
         self.links = list(links)
         self.lost_and_found = 0
         self.replayed = 0
+        self.order = SharedOrder([], 0)
         self._log = _Log()
         self._patience = patience
         self._spent: dict[WorkerLink, float] = {}
@@ -242,7 +245,8 @@ class Cluster:
 
         while True:
             try:
-                return all(self._each(start))
+                ready = all(self._each(start))
+                break
             except WorkerBusy:
                 if not self._queue or time.monotonic() > self._deadline:
                     raise
@@ -252,6 +256,11 @@ class Cluster:
             if self._closed.wait(RETRY_SECONDS * (1.0 + random.random())):
                 raise WorkerUnreachable("workers", "are no longer waited for")
 
+        self.order = SharedOrder([link.support for link in self.links], job.shared)
+        for link, places in zip(self.links, self.order.places, strict=True):
+            link.places = places
+        return ready
+
     def _begin(self, link: WorkerLink, message: pb.Start, shard: ShardDescription) -> bool:
         try:
             return link.start(message, shard)
@@ -260,13 +269,14 @@ class Cluster:
 
     @property
     def labels(self) -> Vector:
-        """By features: the labels of all examples as they stand in the data; float64, shape (n,)."""
-        return self.links[0].labels
+        """By features: the labels of all examples, in the cluster's order; float64, shape (n,)."""
+        return self.order.ordered(self.links[0].labels)
 
     @property
     def weights(self) -> Vector | None:
-        """By features: the examples' own weights, if they have any; float64, shape (n,)."""
-        return self.links[0].weights
+        """By features: the examples' own weights, if they have any, in the cluster's order; float64, shape (n,)."""
+        weights = self.links[0].weights
+        return None if weights is None else self.order.ordered(weights)
 
     @property
     def buckets(self) -> list[tuple[int, ...]]:

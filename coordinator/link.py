@@ -24,6 +24,7 @@ from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import ShardDescription
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
 from coordinator.normalize import Measure
+from coordinator.order import Places
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
 
@@ -50,6 +51,8 @@ class WorkerLink:
     ----------
     address : HOST:PORT
     rank : 0 .. K-1
+    support, places : numbers of the entries the worker shares, in its order, and where these are in the coordinator's
+        vectors, set once all workers have begun
     divisors : of the columns of the worker's support, in its order, if the job divides them; sent with every start
     position : round and lineage of the newest state the worker had when its stream began; lineage None: of no use
     candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
@@ -71,6 +74,7 @@ class WorkerLink:
         self.bytes_pushed = 0
         self.bytes_returned = 0
         self.support: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
+        self.places: Places = slice(0, 0)
         self.labels: Vector = np.empty(0)
         self.weights: Vector | None = None
         self.divisors: Vector | None = None
@@ -236,6 +240,8 @@ class WorkerLink:
         support = self._receive_array(started.support, np.dtype(np.uint32), int(started.support.length))
         if len(support) and int(support.max()) >= start.shared:
             raise WorkerRefused(str(self), "announced a support beyond the length of the shared vector")
+        if self.buckets and not np.array_equal(support, self.support):
+            raise WorkerRefused(str(self), "came back with its features in another order")
         if start.send_labels:
             self.labels = self._receive_array(started.labels, np.dtype(np.float64), shard.d)
             if shard.largest_weight > 0.0:
@@ -317,7 +323,7 @@ class WorkerLink:
         if request.repeats_w:
             self._send(pb.SolveRequest(round=message))
             return
-        header, pieces = codec.encode(w[self.support])
+        header, pieces = codec.encode(w[self.places])
         message.w.CopyFrom(header)
         self._send(pb.SolveRequest(round=message))
         for piece in pieces:
@@ -344,7 +350,7 @@ class WorkerLink:
         """Wait for the worker's Audit of that round: A_k y_k."""
         reply = self._receive("audit").audit
         self._expect_round(reply.round, round_number)
-        return Contribution(self.support, self._receive_array(reply.a_y, np.dtype(np.float64), len(self.support)))
+        return Contribution(self.places, self._receive_array(reply.a_y, np.dtype(np.float64), len(self.support)))
 
     def coordinates(self, round_number: int) -> tuple[NDArray[np.uint32], Vector]:
         """Wait for the worker's Coordinates: numbers of its rows, and alpha at them."""
@@ -361,7 +367,7 @@ class WorkerLink:
         reply = self._receive("update").update
         self._expect_round(reply.round, round_number)
         a_dz = self._receive_array(reply.a_dz, np.dtype(np.float64), len(self.support))
-        contribution = Contribution(self.support, a_dz, self._outstanding.work.fraction)
+        contribution = Contribution(self.places, a_dz, self._outstanding.work.fraction)
         kept = (reply.kept_round, reply.kept_lineage) if reply.HasField("kept_lineage") else None
         return WorkerUpdate(
             contribution, reply.steps, reply.compute_seconds, time.monotonic(), reply.gap_sum, reply.sampled, kept
@@ -375,7 +381,7 @@ class WorkerLink:
             if reply.WhichOneof("kind") == "resynced" and reply.resynced.round == round_number:
                 break
         a_alpha = self._receive_array(reply.resynced.a_alpha, np.dtype(np.float64), len(self.support))
-        return Contribution(self.support, a_alpha)
+        return Contribution(self.places, a_alpha)
 
     def score(self, w: Vector) -> Scores:
         """Have the worker score w on the fold it leaves out."""

@@ -42,12 +42,12 @@ def next_theta(theta: float, gamma: float) -> float:
 class Contribution:
     """A worker's answer to a round: A_k dz_k on its support.
 
-    support : positions in the shared vector, shape (m,), or None when the array covers it whole
+    places : of its entries in the shared vector: positions, shape (m,), a slice, or None when they are all of it
     a_dz : float64, shape (m,)
     fraction : p_k of the round
     """
 
-    support: NDArray[np.uint32] | None
+    places: NDArray[np.integer[Any]] | slice | None
     a_dz: Vector
     fraction: float = 1.0
 
@@ -94,7 +94,9 @@ class OuterLoop:
         self.restarts = 0
         self.v_a: Vector = np.zeros(d)
         self.v_z: Vector = np.zeros(d)
-        self.v_y: Vector = self.v_a
+        self.v_y: Vector = np.zeros(d)
+        # fresh memory in every round would cost more than what is computed in it
+        self._scratch: Vector = np.empty(d)
         self.theta = 1.0
         self._starting = True
         self._gap_at_restart = math.inf
@@ -108,7 +110,7 @@ class OuterLoop:
         """The sum of the workers' parts of a shared vector, in rank order; float64, shape (d,)."""
         v = np.zeros_like(self.v_a)
         for part in parts:
-            v[slice(None) if part.support is None else part.support] += part.a_dz
+            v[slice(None) if part.places is None else part.places] += part.a_dz
         return v
 
     def stand_at(self, v: Vector) -> None:
@@ -157,18 +159,22 @@ class OuterLoop:
         else:
             self.theta = min(self.theta, smallest_fraction)
         gamma_theta = self.gamma_theta
-        self.v_y = (1.0 - gamma_theta) * self.v_a + gamma_theta * self.v_z
+        np.multiply(self.v_a, 1.0 - gamma_theta, out=self.v_y)
+        np.multiply(self.v_z, gamma_theta, out=self._scratch)
+        self.v_y += self._scratch
         return self.problem.grad_f(self.v_y)
 
     def end_round(self, contributions: Sequence[Contribution]) -> None:
         """Add up the workers' A_k dz_k in rank order, so that the order of arrival does not matter; t := t + 1."""
-        previous = self.v_a
-        self.v_a = self.v_y.copy()
+        watched = self.restart_rule == "gradient" and not self._starting
+        previous = self.v_a.copy() if watched else self.v_a
+        self.v_a[:] = self.v_y
         for part in contributions:
-            where = slice(None) if part.support is None else part.support
+            where = slice(None) if part.places is None else part.places
             self.v_z[where] += part.a_dz
-            self.v_a[where] += (self.gamma_theta / part.fraction) * part.a_dz
-        opposed = self.restart_rule == "gradient" and not self._starting and self._opposes_momentum(previous)
+            step = np.multiply(part.a_dz, self.gamma_theta / part.fraction, out=self._scratch[: len(part.a_dz)])
+            self.v_a[where] += step
+        opposed = watched and self._opposes_momentum(previous)
         self.theta = next_theta(self.theta, self.gamma)
         self._starting = False
         self.round += 1

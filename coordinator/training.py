@@ -16,6 +16,7 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Certified
 from coordinator.certificate import BestPair
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution, OuterLoop
 from coordinator.schedule import CertificateSchedule, Work
 
@@ -36,6 +37,10 @@ class Workers(Protocol):
 
     All but push may raise StateLost: a worker came back without the state of this round.
     """
+
+    @property
+    def order(self) -> SharedOrder:
+        """The order of the shared vectors, w_t and A_k dz_k."""
 
     @property
     def bytes_pushed(self) -> int:
@@ -193,7 +198,9 @@ class Training:
     @property
     def model(self) -> Vector | None:
         """The best model so far, float64, shape (d,); by features there is none before the run has ended."""
-        return self._alpha if self.loop.problem.alpha_is_model else self.best.w
+        if self.loop.problem.alpha_is_model or self.best.w is None:
+            return self._alpha
+        return self._workers.order.natural(self.best.w)
 
     @property
     def passes(self) -> float:
@@ -242,8 +249,13 @@ class Training:
                 return outcome
 
     def state(self) -> tuple[dict[str, Any], dict[str, Vector]]:
-        """The run's state at the start of the round under way, or else of the next one: numbers and arrays."""
-        return self._before or self._state()
+        """The run's state at the start of the round under way, or else of the next one: numbers and arrays.
+
+        The arrays are in the order of the data.
+        """
+        facts, arrays = self._before or self._state()
+        natural = self._workers.order.natural
+        return facts, {name: array if name == "alpha" else natural(array) for name, array in arrays.items()}
 
     @property
     def under_way(self) -> bool:
@@ -266,6 +278,8 @@ class Training:
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Vector]) -> None:
         """Be where `state` was called."""
+        ordered = self._workers.order.ordered
+        arrays = {name: array if name == "alpha" else ordered(array) for name, array in arrays.items()}
         self.progress = Progress(**facts["progress"])
         if self.progress.ended is not None:
             self.progress.ended = (self.progress.ended[0], self.progress.ended[1])

@@ -14,6 +14,7 @@ from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work, plan_work
 from worker.local_solver import LocalSolver, RoundPlan
@@ -44,6 +45,7 @@ class InProcessWorkers:
         digest = shardfile.content_hash(examples)
         sizes = np.diff(examples.indptr)
         self._features = examples.d
+        self._length = examples.n if problem.alpha_is_model else examples.d + (bias is not None)
         self.shards: list[Shard] = [
             build_by_features(examples, digest, part, k, threads)
             if problem.alpha_is_model
@@ -70,6 +72,11 @@ class InProcessWorkers:
     def features(self) -> int:
         """Length of the shared vector by examples."""
         return max(shard.d for shard in self.shards)
+
+    @property
+    def order(self) -> SharedOrder:
+        """See coordinator.training.Workers: that of the data."""
+        return SharedOrder([], self._length)
 
     @property
     def blocks(self) -> int:

@@ -1,0 +1,42 @@
+"""How much work a round has when the user does not say."""
+
+import itertools
+
+import pytest
+
+from coordinator.schedule import automatic_epochs, plan_work
+
+
+def epochs(entries: int, rows: int, support: int, k: int, loopback: bool = True) -> float:
+    """For K workers of one block that share the data evenly."""
+    return automatic_epochs(entries // k, rows // k, support, k, k, loopback)
+
+
+NEWS20 = (9_000_000, 20_000, 1_355_191)
+RCV1 = (14_600_000, 200_000, 47_236)
+COVTYPE = (2_400_000, 200_000, 54)
+
+
+@pytest.mark.parametrize(("data", "expected"), [(NEWS20, 2.0), (RCV1, 0.5), (COVTYPE, 1.0)])
+def test_a_single_block_makes_longer_rounds_the_dearer_its_messages_are(
+    data: tuple[int, int, int], expected: float
+) -> None:
+    assert epochs(*data, 1) == expected
+
+
+def test_several_blocks_make_rounds_of_less_than_a_pass() -> None:
+    assert epochs(*RCV1, 2) == 0.5
+    assert epochs(*NEWS20, 4) == 1.0
+
+
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_rounds_are_longer_over_a_network_and_with_more_to_send(k: int) -> None:
+    for entries, rows in ((10**5, 10**4), (10**7, 10**5), (10**9, 10**7)):
+        sizes = [epochs(entries, rows, support, k) for support in (10, 10**4, 10**6, 10**8)]
+        assert all(first <= second for first, second in itertools.pairwise(sizes))
+        for support, on_loopback in zip((10, 10**4, 10**6, 10**8), sizes, strict=True):
+            assert epochs(entries, rows, support, k, loopback=False) >= on_loopback
+
+
+def test_data_without_entries_has_a_plan_too() -> None:
+    assert plan_work([1], automatic_epochs(0, 0, 0, 1, 1, True)).visits == (1,)
