@@ -10,6 +10,7 @@ Blocks join the result in the order of the text: neither the result nor the faul
 """
 
 import bz2
+import itertools
 import lzma
 import mmap
 import re
@@ -158,21 +159,20 @@ def open_source(source: str) -> RawIOBase:
 
     Parameters
     ----------
-    source : the path of a file, '-' for standard input, or s3://BUCKET/KEY. A name that ends in .gz, .bz2, .xz or
-        .zst is decompressed.
+    source : the path of a file, '-' for standard input, or s3://BUCKET/KEY. What begins as gzip, bzip2, xz or zstd does
+        is decompressed, whatever its name; a name that ends in .gz, .bz2, .xz or .zst promises it.
 
     Raises
     ------
     DataError : here if the file cannot be opened, while reading if it cannot be read or decompressed
-    UsageError : for .zst if the package zstandard is not installed; for s3:// as objectstore.find does
+    UsageError : for s3:// as objectstore.find does; while reading, for zstd if the package zstandard is not installed
     """
     name = _name(source)
-    compression = _compression(name)
     try:
         stored = _open_stored(source)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise _unreadable(name, error) from error
-    return _Source(stored, name, *compression)
+    return _Source(stored, name)
 
 
 def _name(source: str) -> str:
@@ -205,9 +205,17 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _compression(name: str) -> tuple[Callable[[], _Decompressor] | None, type[Exception]]:
-    """How to decompress a source of this name, None for not at all, and what a decompressor raises."""
-    match PurePath(name).suffix.lower():
+_MAGIC: Final = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""What compressed content begins with, which no LIBSVM text does."""
+
+_MAGIC_BYTES: Final = max(map(len, _MAGIC))
+
+
+def _compression(name: str, head: bytes) -> tuple[Callable[[], _Decompressor] | None, type[Exception]]:
+    """How to decompress a source of this name and beginning, None for not at all, and what a decompressor raises."""
+    by_content = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), None)
+    # a name that promises compression stands for it: content that is none is damaged
+    match by_content or PurePath(name).suffix.lower():
         case ".gz":
             return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error
         case ".bz2":
@@ -218,7 +226,7 @@ def _compression(name: str) -> tuple[Callable[[], _Decompressor] | None, type[Ex
             try:
                 import zstandard
             except ImportError as error:
-                requirement = "the package zstandard is needed to read .zst"
+                requirement = "is compressed by zstd, which takes the package zstandard to read"
                 raise UsageError(name, requirement, "install acccocoa[zstd]") from error
             return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
     return None, OSError
@@ -228,11 +236,19 @@ _PIECE_BYTES: Final = 1 << 14
 """Compressed bytes taken at a time: a decompressor returns all they stand for, and that should remain little memory."""
 
 
-def _decompressed(stored: RawIOBase, new_member: Callable[[], _Decompressor]) -> Iterator[bytes]:
+def _head(stored: RawIOBase) -> bytes:
+    """The first _MAGIC_BYTES, or all there is."""
+    head = b""
+    while len(head) < _MAGIC_BYTES and (piece := stored.read(_MAGIC_BYTES - len(head))):
+        head += piece
+    return head
+
+
+def _decompressed(head: bytes, stored: RawIOBase, new_member: Callable[[], _Decompressor]) -> Iterator[bytes]:
     """The content of a compressed source, piece by piece. Raises what the decompressor does, or EOFError."""
     member: _Decompressor | None = None
     members = 0
-    while piece := stored.read(_PIECE_BYTES):
+    for piece in itertools.chain([head], iter(lambda: stored.read(_PIECE_BYTES), b"")):
         while piece:
             if member is None:
                 if members:
@@ -252,13 +268,12 @@ def _decompressed(stored: RawIOBase, new_member: Callable[[], _Decompressor]) ->
 class _Source(RawIOBase):
     """A stored stream of bytes, decompressed if need be, whose failures are DataErrors."""
 
-    def __init__(
-        self, stored: RawIOBase, name: str, new_member: Callable[[], _Decompressor] | None, failure: type[Exception]
-    ) -> None:
+    def __init__(self, stored: RawIOBase, name: str) -> None:
         self._stored = stored
         self._name = name
-        self._failures = (OSError, EOFError, failure)
-        self._pieces = None if new_member is None else _decompressed(stored, new_member)
+        self._begun = False
+        self._failures: tuple[type[Exception], ...] = (OSError, EOFError)
+        self._pieces: Iterator[bytes] | None = None
         self._piece = memoryview(b"")
 
     def readable(self) -> bool:
@@ -268,12 +283,30 @@ class _Source(RawIOBase):
         self._stored.close()
         super().close()
 
+    def _begin(self) -> None:
+        """Find out from the first bytes what the others are."""
+        head = _head(self._stored)
+        new_member, failure = _compression(self._name, head)
+        if new_member is None:
+            self._piece = memoryview(head)
+        else:
+            self._failures += (failure,)
+            self._pieces = _decompressed(head, self._stored, new_member)
+        self._begun = True
+
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer from its beginning; returns the number of bytes, 0 only at the end. Raises DataError."""
+        """Fill the buffer from its beginning; returns the number of bytes, 0 only at the end.
+
+        Raises
+        ------
+        DataError, UsageError : see open_source
+        """
         try:
-            if self._pieces is None:
-                return self._stored.readinto(buffer) or 0
+            if not self._begun:
+                self._begin()
             while not self._piece:
+                if self._pieces is None:
+                    return self._stored.readinto(buffer) or 0
                 piece = next(self._pieces, None)
                 if piece is None:
                     return 0
@@ -331,10 +364,6 @@ _DECIMAL: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _NOT_FINITE: Final = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _QUERY: Final = re.compile(rb"qid:[+-]?\d+")
 _REMEDY_BY_MAGIC: Final = {
-    b"\x1f\x8b": "this looks like gzip: let the name end in .gz",
-    b"BZh": "this looks like bzip2: let the name end in .bz2",
-    b"\xfd7zXZ": "this looks like xz: let the name end in .xz",
-    b"\x28\xb5\x2f\xfd": "this looks like zstd: let the name end in .zst",
     b"\xef\xbb\xbf": "this looks like a byte order mark: save the text without it",
     b"\xff\xfe": "this looks like UTF-16: save the text as UTF-8",
 }

@@ -5,6 +5,7 @@ out of the volumes.
 """
 
 import json
+import lzma
 import os
 import secrets
 from collections.abc import Iterator
@@ -87,9 +88,10 @@ def test_up_trains_and_leaves_a_model_that_is_worth_what_was_told(project: Proje
 
 
 def test_scale_and_data_of_the_users_own(project: Project, tmp_path: Path) -> None:
-    text, model = tmp_path / "mine.svm", tmp_path / "model"
+    text, packed, model = tmp_path / "mine.svm", tmp_path / "mine.svm.xz", tmp_path / "model"
     text.write_bytes(data.sparse_text(500, 60, labels=("1", "2")))
-    project.settings |= {"DATA": str(text), "ACCCOCOA_TRAIN_LOSS": "logistic", "ACCCOCOA_TRAIN_LAM": "0.001"}
+    packed.write_bytes(lzma.compress(text.read_bytes()))
+    project.settings |= {"DATA": str(packed), "ACCCOCOA_TRAIN_LOSS": "logistic", "ACCCOCOA_TRAIN_LAM": "0.001"}
     up(project, "--scale", "worker=2")
     (told,) = results(project)
     assert (told["status"], told["workers"], told["n"], told["lam"]) == ("converged", 2, 500, 0.001)
@@ -105,7 +107,7 @@ def test_up_ends_with_the_exit_code_of_the_coordinator(project: Project, tmp_pat
     text.write_text("+1 1:1\n-1 3:x\n")
     project.settings["DATA"] = str(text)
     up(project, code=4)
-    assert "error: /input:2:6: " in logs(project.coordinator())
+    assert f"error: /input{text}:2:6: " in logs(project.coordinator())
 
 
 def test_workers_are_confined_and_a_killed_one_comes_back(project: Project) -> None:

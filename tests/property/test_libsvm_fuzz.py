@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.datasets import load_svmlight_file
@@ -269,6 +269,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_as_the_slow_parser(
     path: Path, data: bytes, zero_based: bool, dtype: Dtype, block_bytes: int, threads: int
 ) -> None:
+    assume(not data.startswith((b"\x1f\x8b", b"BZh")))  # what begins like that is decompressed
     rows, faults = slow(data, zero_based, dtype)
     path.write_bytes(data)
     found: list[ParseError] = []
