@@ -3,10 +3,12 @@
 A test of recovery starts hundreds of processes, and a second of imports for each would be most of its time. What is
 forked runs the same command line as `python -m worker` or `python -m coordinator`, in a process of its own, with its
 own exit code, and ends in the ordinary way. The parent (this file as a program) talks to the test over a socket: lines
-of JSON, one a request and one an exit. When the test is gone, it kills what it has started.
+of JSON, one a request and one an exit. When the test is gone, it kills what it has started; when it is killed itself
+(`timeout pytest ...` signals both), what it has started ends with it.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -182,6 +184,10 @@ class Forkery:
                     self._started[forked.pid] = forked
         return forked
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send the parent a signal."""
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """Kill what still runs, and the parent."""
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -207,8 +213,21 @@ def _preload() -> None:
     worker.local_solver.compile_kernels(np.dtype(np.float32))
 
 
-def _become(request: Mapping[str, Any]) -> None:
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when the one that forked it is gone, whatever ended that."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        raise SystemExit(1)
+
+
+def _become(request: Mapping[str, Any], parent: int) -> None:
     """In the child: be that command; raises SystemExit with its exit code."""
+    _die_with(parent)
     os.setsid()
     os.chdir(request["directory"])
     os.environ.update(request["environment"])
@@ -248,6 +267,7 @@ def _parent(connection: socket.socket) -> None:
     _preload()
     running: set[int] = set()
     pending = b""
+    own = os.getpid()
     connection.settimeout(0.01)
     try:
         while True:
@@ -264,7 +284,7 @@ def _parent(connection: socket.socket) -> None:
                 pid = os.fork()
                 if pid == 0:
                     connection.close()
-                    _become(request)
+                    _become(request, own)
                 running.add(pid)
                 connection.sendall((json.dumps({"started": pid}) + "\n").encode())
     except (BrokenPipeError, ConnectionResetError):
