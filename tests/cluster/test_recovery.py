@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,10 +62,12 @@ def test_a_killed_worker_costs_no_round(arena: MakeArena, covtype_like: Path, ke
         assert_true(some, result, covtype_like, 1e-4)
 
 
-@pytest.fixture(scope="module")
-def covtype(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """covtype68k.scale where the real data sets are, else data in its likeness."""
-    if COVTYPE.exists():
+@pytest.fixture(params=["in its likeness", "the real one"])
+def covtype(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """covtype68k.scale, where the real data sets are, and data in its likeness."""
+    if request.param == "the real one":
+        if not COVTYPE.exists():
+            pytest.skip(f"{COVTYPE} is not here")
         return COVTYPE
     path = tmp_path_factory.mktemp("covtype") / "covtype.txt"
     synthetic.write("covtype", 20_000, 54, 3, path)
@@ -73,17 +76,21 @@ def covtype(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_killed_worker_costs_at_most_a_third_of_the_rounds(arena: MakeArena, covtype: Path) -> None:
     some = arena(covtype, 4)
-    options = ("--lam", "1e-5", "--tol", "3e-4")
+    options = ("--lam", "1e-5", "--tol", "1e-3", "--certify-every-round")
     expected, _ = some.undisturbed(*options)
-    coordinator = some.train(*options, "--certify-every-round")
+    coordinator = some.train(*options)
     some.wait_round(expected["rounds"] // 2, coordinator)
     some.workers[2].kill()
     some.back(2)
     result = some.result(coordinator)
     assert result["reconnects"] == 1
     assert result["rounds"] <= 1.3 * expected["rounds"]
-    # both within their gap of the optimum, and of each other far below it
-    assert result["primal"] == pytest.approx(expected["primal"], rel=6e-4)
+    assert result["primal"] == pytest.approx(expected["primal"], rel=1e-6)
+    print(
+        f"{covtype.name}: {expected['rounds']} rounds to primal {expected['primal']:.12g}, with a worker killed "
+        f"{result['rounds']} to {result['primal']:.12g}, {result['replayed']} of them repeated by it",
+        file=sys.stderr,
+    )
 
 
 def test_the_objective_is_the_same_however_often_workers_die(arena: MakeArena, covtype_like: Path) -> None:
