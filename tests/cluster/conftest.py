@@ -1,5 +1,7 @@
 """What tests of recovery share."""
 
+import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from acccocoa import synthetic
 from tests.cluster.arena import Arena
+from tests.cluster.compose import Project, engine_missing, remove_image
 from tests.cluster.forked import Forkery
 
 
@@ -44,3 +47,31 @@ def arena(forkery: Forkery, tmp_path: Path) -> Iterator[Callable[..., Arena]]:
     finally:
         for one in made:
             one.kill()
+
+
+@pytest.fixture(scope="session")
+def image() -> Iterator[str]:
+    """A name for the image, which the first project builds and the others find built."""
+    missing = engine_missing()
+    if missing and "CI" not in os.environ:
+        pytest.skip(missing)
+    assert not missing
+    name = f"acccocoa-test-image:{secrets.token_hex(4)}"
+    yield name
+    remove_image(name)
+
+
+@pytest.fixture
+def project(image: str) -> Iterator[Project]:
+    """A project on small generated data, that is gone after the test."""
+    project = Project(image)
+    project.settings |= {
+        "ACCCOCOA_GENERATE_N": "3000",
+        "ACCCOCOA_GENERATE_D": "2000",
+        "ACCCOCOA_TRAIN_JSON": "1",
+        "ACCCOCOA_TRAIN_TOL": "1e-4",
+    }
+    try:
+        yield project
+    finally:
+        project.close()

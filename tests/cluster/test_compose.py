@@ -6,50 +6,19 @@ out of the volumes.
 
 import json
 import lzma
-import os
-import secrets
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.compose import Project, engine_missing, inspect, logs, remove_image, run, wait_until
+from tests.cluster.compose import Project, inspect, logs, run, wait_until
 from tests.integration import data
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 
 WORKERS = 4
 """What the compose file says."""
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[str]:
-    """A name for the image, which the first project builds."""
-    missing = engine_missing()
-    if missing and "CI" not in os.environ:
-        pytest.skip(missing)
-    assert not missing
-    name = f"acccocoa-test-image:{secrets.token_hex(4)}"
-    yield name
-    remove_image(name)
-
-
-@pytest.fixture
-def project(image: str) -> Iterator[Project]:
-    """A project on small generated data, that is gone after the test."""
-    project = Project(image)
-    project.settings |= {
-        "ACCCOCOA_GENERATE_N": "3000",
-        "ACCCOCOA_GENERATE_D": "2000",
-        "ACCCOCOA_TRAIN_JSON": "1",
-        "ACCCOCOA_TRAIN_TOL": "1e-4",
-    }
-    try:
-        yield project
-    finally:
-        project.close()
 
 
 def up(project: Project, *arguments: str, code: int = 0) -> None:
