@@ -269,6 +269,12 @@ class AlgorithmConfig:
         metavar="E",
         type=float,
     )
+    round_seconds: float | None = option(
+        None,
+        "seconds that every worker computes in a round, a slow one at less work; depends on clocks beside --seed",
+        metavar="S",
+        type=float,
+    )
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int = option(1, "threads of each worker started by --local", metavar="T")
     seed: int = option(0, "seed of the order of visits", metavar="N")
@@ -279,6 +285,9 @@ class AlgorithmConfig:
         _positive("--local-epochs", self.local_epochs)
         if self.local_epochs is not None and self.local_epochs > LOCAL_EPOCHS_MAX:
             raise UsageError(f"--local-epochs {self.local_epochs:g}", f"must be at most {LOCAL_EPOCHS_MAX}")
+        _positive("--round-seconds", self.round_seconds)
+        if self.round_seconds is not None and self.local_epochs is not None:
+            raise UsageError("--round-seconds and --local-epochs", "exclude each other", "give one of them")
         _positive("--threads", self.threads)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")

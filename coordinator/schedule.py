@@ -33,9 +33,13 @@ class Work:
 
 def plan_work(buckets: Sequence[int], epochs: float) -> Work:
     """Visits for a worker whose blocks have that many buckets; at least one bucket of every block."""
-    visits = tuple(max(1, round(epochs * count)) for count in buckets)
+    return work_of([max(1, round(epochs * count)) for count in buckets], buckets)
+
+
+def work_of(visits: Sequence[int], buckets: Sequence[int]) -> Work:
+    """The work of a worker that visits so many of its blocks' buckets."""
     shares = [visit / count for visit, count in zip(visits, buckets, strict=True)]
-    return Work(visits, min(1.0, *shares), sum(visits) / sum(buckets))
+    return Work(tuple(visits), min(1.0, *shares), sum(visits) / sum(buckets))
 
 
 def automatic_epochs(entries: int, rows: int, support: int, workers: int, blocks: int, loopback: bool) -> float:

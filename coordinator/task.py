@@ -28,6 +28,7 @@ from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule, automatic_epochs, plan_work, sample_stride
 from coordinator.service import CoordinatorServer, CoordinatorService
 from coordinator.settings import Settings
+from coordinator.tempo import Tempo
 from coordinator.training import CertifiedRound, Outcome, Training
 
 Observer = Callable[[CertifiedRound], None]
@@ -168,7 +169,7 @@ def begin(
         algorithm.accelerate,
         algorithm.restart,
     )
-    epochs = _epochs(settings, job, shards, cluster)
+    epochs = _epochs(settings, job, shards, cluster)  # with --round-seconds: until something has been measured
     training = Training(
         loop,
         cluster,
@@ -183,6 +184,7 @@ def begin(
         observe=observe,
         keep=keep,
         coordinates=job.coordinates,
+        tempo=None if algorithm.round_seconds is None else Tempo(cluster.buckets, algorithm.round_seconds),
     )
     cluster.give_up = lambda: training.limit() in ("interrupted", "max_seconds")
     return Begun(job, loop, training, epochs, ready)
@@ -287,7 +289,9 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,
         "restart": loop.restart_rule,
-        "local_epochs": begun.epochs,
+        "local_epochs": begun.epochs if settings.algorithm.round_seconds is None else None,
+        "round_seconds": settings.algorithm.round_seconds,
+        "passes_a_round": [work.passes for work in begun.training.works],
         "dtype": shards[0].dtype,
         "seed": settings.algorithm.seed,
         "version": __version__,

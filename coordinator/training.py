@@ -19,6 +19,7 @@ from coordinator.messages import CertificateTerms, RoundRequest, StateLost, Work
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution, OuterLoop
 from coordinator.schedule import CertificateSchedule, Work
+from coordinator.tempo import Tempo
 
 Status = Literal["converged", "max_rounds", "max_seconds", "interrupted"]
 
@@ -159,6 +160,7 @@ class Training:
     keep : called at the start of a round that may be worth a checkpoint; True when one was written
     clock : seconds, monotonic
     coordinates : how many there are over all workers; None: one an example
+    tempo : changes the work with the workers' speed; None: it stays as it is
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class Training:
         keep: Callable[["Training"], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
         coordinates: int | None = None,
+        tempo: Tempo | None = None,
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -187,7 +190,7 @@ class Training:
         self._keep = keep
         self._clock = clock
         self._began = clock()
-        self._smallest_fraction = min(work.fraction for work in works)
+        self._tempo = tempo
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
@@ -201,6 +204,11 @@ class Training:
         if self.loop.problem.alpha_is_model or self.best.w is None:
             return self._alpha
         return self._workers.order.natural(self.best.w)
+
+    @property
+    def works(self) -> Sequence[Work]:
+        """Every worker's work in a round, in rank order."""
+        return self._works
 
     @property
     def passes(self) -> float:
@@ -271,6 +279,7 @@ class Training:
                 "progress": progress,
                 "best": {"primal": self.best.primal, "dual": self.best.dual},
                 "schedule": self.schedule.state(),
+                "visits": [work.visits for work in self._works],
                 **loop_facts,
             },
             {**loop_arrays, **{name: model for name, model in models.items() if model is not None}},
@@ -287,6 +296,8 @@ class Training:
         self.best.w = arrays.get("best_w")
         self._alpha = arrays.get("alpha")
         self.schedule.restore(facts["schedule"])
+        if self._tempo is not None:
+            self._works = self._tempo.works(facts.get("visits", ())) or self._works
         self.loop.restore(facts, arrays)
         self._restarts_seen = self.loop.restarts
 
@@ -307,9 +318,10 @@ class Training:
         certify = limit is not None or self.schedule.due(self.passes)
         self._before = None
         self.progress.ended = None
+        self._retime()
         mark = self._keep(self)
         self._before = self._state()
-        w = loop.begin_round(self._smallest_fraction)
+        w = loop.begin_round(min(work.fraction for work in self._works))
         request = RoundRequest(
             loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way
         )
@@ -329,6 +341,15 @@ class Training:
             loop.observe_gap(estimate)
         self._before = None
         return None
+
+    def _retime(self) -> None:
+        """Give every worker the work that it does in the time there is, where the work may change."""
+        if self._tempo is None:
+            return
+        if not self.loop.starting and self._tempo.off(self._works):
+            self.loop.restart()
+        if self.loop.starting:
+            self._works = self._tempo.plan(self._works)
 
     def _satisfies(self, pair: Certified) -> bool:
         if self._stop.abs_tol is not None and pair.gap <= self._stop.abs_tol:
@@ -458,6 +479,8 @@ class Training:
                 )
         self.loop.end_round([update.contribution for update in updates])
         self.progress.lineage = self._way
+        if self._tempo is not None:
+            self._tempo.took(self._works, [update.compute_seconds for update in updates])
         last = max(update.arrived for update in updates)
         self._figures = [
             WorkerFigures(

@@ -581,6 +581,43 @@ def test_a_slow_worker_is_named(arena: MakeArena, covtype_like: Path) -> None:
     assert "times as long as the others" in coordinator.stderr
 
 
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20,000 examples in the likeness of covtype: a pass takes a millisecond or so."""
+    path = tmp_path_factory.mktemp("data") / "larger.txt"
+    synthetic.write("covtype", 20_000, 54, 3, path)
+    return path
+
+
+def test_a_slow_worker_does_less_in_rounds_of_seconds(arena: MakeArena, larger: Path) -> None:
+    some = arena(larger)
+    coordinator = some.train("--lam", "1e-5", "--tol", "1e-9", "--round-seconds", "0.05", "--max-rounds", "60")
+    some.wait_round(0, coordinator)
+    while coordinator.running:
+        some.workers[1].signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        some.workers[1].signal(signal.SIGCONT)
+        time.sleep(0.005)
+    result = some.result(coordinator, 3)
+    work = dict(zip(result["addresses"], result["passes_a_round"], strict=True))
+    print(f"passes a round: {work}, {result['rounds']} rounds, {result['restarts']} restarts", file=sys.stderr)
+    assert work.pop(some.addresses[1]) < 0.5 * min(work.values())
+
+
+def test_a_run_in_rounds_of_seconds_survives_kills(arena: MakeArena, larger: Path) -> None:
+    some = arena(larger)
+    options = ("--lam", "1e-5", "--tol", "1e-3", "--round-seconds", "0.001", "--certify-every-round")
+    coordinator = some.train(*options)
+    some.wait_round(40, coordinator)
+    some.workers[0].kill()
+    some.back(0)
+    some.wait_round(80, coordinator)
+    coordinator.kill()
+    result = some.result(some.train(*options, "--resume"))
+    assert (result["status"], result["resyncs"]) == ("converged", 0)
+    assert_true(some, result, larger, 1e-5)
+
+
 # ------------------------------------------------------------------------------------------------------ on one machine
 
 
