@@ -1,7 +1,7 @@
 """What there is to know of data before training on it, in one pass."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +41,50 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """How unequal features and examples are, 0 where that is not known.
+
+    feature_largest, feature_tenth : the largest magnitude of all features, and what those of a tenth of them stay below
+    norm_largest, norm_median : of the examples
+    """
+
+    feature_largest: float = 0.0
+    feature_tenth: float = 0.0
+    norm_largest: float = 0.0
+    norm_median: float = 0.0
+
+    @classmethod
+    def of(cls, feature_maxima: Spread | None, row_norms: Spread | None) -> "Sizes":
+        """From both spreads, of what is not 0."""
+        feature_largest, feature_tenth = (
+            (0.0, 0.0) if feature_maxima is None else (feature_maxima.max, feature_maxima.tenth)
+        )
+        norm_largest, norm_median = (0.0, 0.0) if row_norms is None else (row_norms.max, row_norms.median)
+        return cls(feature_largest, feature_tenth, norm_largest, norm_median)
+
+    @classmethod
+    def together(cls, parts: Sequence["Sizes"]) -> "Sizes":
+        """At most as unequal as the whole of these parts."""
+        return cls(*(max(getattr(part, name) for part in parts) for name in cls.__slots__))
+
+    def warnings(self) -> list[str]:
+        """What will make training by examples slow, and the option that mends it."""
+        found = []
+        if self.feature_largest > FEATURE_SPREAD * self.feature_tenth:
+            found.append(
+                f"features differ in scale: the largest magnitude is {self.feature_largest:.6g}, and "
+                f"{self.feature_tenth:.6g} for a tenth of them; "
+                "training will crawl, --normalize features-maxabs mends it"
+            )
+        if self.norm_largest > NORM_SPREAD * self.norm_median:
+            found.append(
+                f"examples differ in norm: the largest is {self.norm_largest:.6g}, the median {self.norm_median:.6g}; "
+                "training will crawl, --normalize rows mends it"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What was found.
 
@@ -70,19 +114,7 @@ class Summary:
 
     def warnings(self) -> list[str]:
         """What will make training slow, and the option that mends it."""
-        found = []
-        rows, features = self.row_norms, self.feature_maxima
-        if features is not None and features.max > FEATURE_SPREAD * features.tenth:
-            found.append(
-                f"features differ in scale: the largest magnitude is {features.max:.6g}, and {features.tenth:.6g} for "
-                "a tenth of them; training will crawl, --normalize features-maxabs mends it"
-            )
-        if rows is not None and rows.max > NORM_SPREAD * rows.median:
-            found.append(
-                f"examples differ in norm: the largest is {rows.max:.6g}, the median {rows.median:.6g}; "
-                "training will crawl, --normalize rows mends it"
-            )
-        return found
+        return Sizes.of(self.feature_maxima, self.row_norms).warnings()
 
 
 class Statistics:

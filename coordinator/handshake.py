@@ -10,6 +10,7 @@ from acccocoa.dealing import hash_by
 from acccocoa.errors import DataError, UsageError, WorkerRefused
 from acccocoa.manifest import Manifest, Part
 from acccocoa.protocol import version_mismatch
+from acccocoa.statistics import Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ShardDescription:
     source: str = ""
     part: Part | None = None
     index_base: int | None = None
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 @dataclass(frozen=True, slots=True)

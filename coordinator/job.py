@@ -19,7 +19,7 @@ from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
 from coordinator.model_file import ModelFile
-from coordinator.normalize import scaling
+from coordinator.normalize import scaling, warnings
 from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
@@ -63,6 +63,8 @@ def train(settings: Settings) -> int:
         problem = task.problem_of(settings.objective, job)
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
+        for warning in warnings(settings.objective.normalize, shards):
+            progress.warn(warning)
         scaled = scaling(
             settings.objective.normalize, job, lambda measure, length: cluster.measure(measure, shards, length)
         )

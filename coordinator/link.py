@@ -19,6 +19,7 @@ from acccocoa.folds import Fold, Scores
 from acccocoa.losses import Vector
 from acccocoa.manifest import By, Part
 from acccocoa.protocol import PROTOCOL_VERSION
+from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import ShardDescription
@@ -165,6 +166,7 @@ class WorkerLink:
             part=_part(reply),
             index_base=reply.index_base if reply.HasField("index_base") else None,
             largest_weight=reply.largest_weight,
+            sizes=_sizes(reply.sizes),
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
@@ -477,6 +479,10 @@ class WorkerLink:
 def fold_message(fold: Fold | None) -> pb.Fold | None:
     """A fold as the wire has it."""
     return None if fold is None else pb.Fold(folds=fold.folds, number=fold.number, seed=fold.seed)
+
+
+def _sizes(told: pb.Sizes) -> Sizes:
+    return Sizes(told.feature_largest, told.feature_tenth, told.norm_largest, told.norm_median)
 
 
 def _part(reply: pb.DescribeReply) -> Part | None:

@@ -8,7 +8,7 @@ By examples the rows of a shard are examples, by features they are features: wha
 itself, what is done to columns takes numbers from all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from acccocoa.config import Normalize
 from acccocoa.losses import Vector
-from coordinator.handshake import Job
+from acccocoa.statistics import Sizes
+from coordinator.handshake import Job, ShardDescription
 
 Measure = Literal[
     "largest_of_columns", "squares_of_columns", "largest_of_rows", "hashes_of_columns", "examples_of_folds"
@@ -45,6 +46,11 @@ class Scaling:
         features = self.features[: len(w)]
         scaled[: len(features)] /= np.where(features > 0, features, 1.0)
         return scaled
+
+
+def warnings(normalize: Normalize, shards: Sequence[ShardDescription]) -> list[str]:
+    """What the user should know who has not asked to normalise these shards."""
+    return [] if normalize != "none" else Sizes.together([shard.sizes for shard in shards]).warnings()
 
 
 def scaling(normalize: Normalize, job: Job, measure: Callable[[Measure, int], Vector]) -> Scaling:

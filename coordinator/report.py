@@ -159,6 +159,9 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """What is being done, before rounds begin."""
 
+    def warn(self, text: str) -> None:
+        """What the user should know, and may overlook."""
+
     def __call__(self, seen: CertifiedRound) -> None:
         """A certified round."""
 
@@ -197,6 +200,10 @@ class LiveProgress(_Closing):
         """Show the stage."""
         self._line.update(escape(text))
 
+    def warn(self, text: str) -> None:
+        """Print it above the line."""
+        self._console.print(f"warning: {text}", markup=False, highlight=False)
+
     def __call__(self, seen: CertifiedRound) -> None:
         """Show the round."""
         self._last = describe(seen, None)
@@ -224,6 +231,10 @@ class PlainProgress(_Closing):
         """Print the stage."""
         self._print(text)
 
+    def warn(self, text: str) -> None:
+        """Print it."""
+        self._print(f"warning: {text}")
+
     def __call__(self, seen: CertifiedRound) -> None:
         """Print the round, unless one was printed a moment ago."""
         line = describe(seen, self._forecast.remaining(seen.seconds, seen.relative_gap))
@@ -245,6 +256,9 @@ class NoProgress(_Closing):
     """Shows nothing."""
 
     def stage(self, text: str) -> None:
+        """Show nothing."""
+
+    def warn(self, text: str) -> None:
         """Show nothing."""
 
     def __call__(self, seen: CertifiedRound) -> None:

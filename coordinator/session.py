@@ -25,7 +25,7 @@ from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
 from coordinator.messages import RoundRequest
 from coordinator.model_file import ModelFile
-from coordinator.normalize import Scaling, scaling
+from coordinator.normalize import Scaling, scaling, warnings
 from coordinator.opening import check_outputs, check_sources, open_cluster
 from coordinator.schedule import plan_work
 from coordinator.service import CoordinatorService
@@ -271,6 +271,8 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
         trace, progress, observers = task.observers(stack, settings, service)
         cluster, shards = open_cluster(stack, settings, progress, job_id)
         job = task.describe(settings, shards, job_id, manifest)
+        for warning in warnings(settings.objective.normalize, shards):
+            progress.warn(warning)
         scaled = scaling(
             settings.objective.normalize, job, lambda measure, length: cluster.measure(measure, shards, length)
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from acccocoa.losses import Vector
+from acccocoa.statistics import Sizes, Spread
 from worker import kernels
 from worker.shard import Shard
 
@@ -36,6 +37,14 @@ def squares_of_columns(shard: Shard) -> Vector:
     squares = np.zeros(len(shard.support))
     kernels.squares_of_columns(shard.indices, shard.values, squares)
     return squares
+
+
+def sizes(shard: Shard) -> Sizes:
+    """How unequal features and examples are; by features nothing is said of that."""
+    if shard.by_features:
+        return Sizes()
+    features, norms = largest_of_columns(shard), row_norms(shard)
+    return Sizes.of(Spread.of(features[features > 0]), Spread.of(norms[norms > 0]))
 
 
 def with_rows_divided(shard: Shard, divisors: Vector) -> Shard:

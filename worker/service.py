@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NoReturn, TypeVar
 
 import grpc
@@ -25,6 +25,7 @@ from acccocoa.losses import Loss, Vector
 from acccocoa.manifest import Part
 from acccocoa.problem import Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
+from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from worker import folds, scaling
@@ -75,6 +76,7 @@ class Holdings:
     compile_seconds: float
     index_base: int | None = None
     part: Part | None = None
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 @dataclass(slots=True)
@@ -225,6 +227,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             largest_weight=0.0 if shard.weights is None else float(shard.weights.max()),
             part=None if part is None else pb.Part(whole=part.whole, number=part.number, parts=part.parts),
             index_base=holdings.index_base,
+            sizes=pb.Sizes(**asdict(holdings.sizes)),
             load_seconds=holdings.load_seconds,
             compile_seconds=holdings.compile_seconds,
         )

@@ -13,6 +13,7 @@ from acccocoa.examples import LABEL_SPELLINGS_KEPT
 from acccocoa.manifest import By, Part
 from acccocoa.weights import read as read_weights
 from acccocoa.weights import weighted_hash
+from worker import scaling
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
 from worker.shard import build, build_by_features
@@ -81,6 +82,7 @@ def load(
         if complete
         else ()
     )
+    sizes = scaling.sizes(shard)
     loaded = time.perf_counter()
     compile_kernels(shard.values.dtype)
     return Holdings(
@@ -92,4 +94,5 @@ def load(
         compile_seconds=time.perf_counter() - loaded,
         index_base=found.index_base,
         part=part,
+        sizes=sizes,
     )

@@ -123,6 +123,7 @@ class DescribeReply(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     INDEX_BASE_FIELD_NUMBER: _builtins.int
     LARGEST_WEIGHT_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -163,6 +164,10 @@ class DescribeReply(_message.Message):
     def part(self) -> Global___Part:
         """which part of which whole the shard is; absent: of none that is known"""
 
+    @_builtins.property
+    def sizes(self) -> Global___Sizes:
+        """by examples"""
+
     def __init__(
         self,
         *,
@@ -183,18 +188,52 @@ class DescribeReply(_message.Message):
         part: Global___Part | None = ...,
         index_base: _builtins.int | None = ...,
         largest_weight: _builtins.float = ...,
+        sizes: Global___Sizes | None = ...,
         load_seconds: _builtins.float = ...,
         compile_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "index_base", b"index_base", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "index_base", b"index_base", "part", b"part", "sizes", b"sizes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "largest_weight", b"largest_weight", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "largest_weight", b"largest_weight", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "sizes", b"sizes", "software_version", b"software_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__index_base: _TypeAlias = _typing.Literal["index_base"]  # noqa: Y015
     _WhichOneofArgType__index_base: _TypeAlias = _typing.Literal["_index_base", b"_index_base"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_base) -> _WhichOneofReturnType__index_base | None: ...
 
 Global___DescribeReply: _TypeAlias = DescribeReply  # noqa: Y015
+
+@_typing.final
+class Sizes(_message.Message):
+    """How unequal the data is; see acccocoa/statistics.py."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEATURE_LARGEST_FIELD_NUMBER: _builtins.int
+    FEATURE_TENTH_FIELD_NUMBER: _builtins.int
+    NORM_LARGEST_FIELD_NUMBER: _builtins.int
+    NORM_MEDIAN_FIELD_NUMBER: _builtins.int
+    feature_largest: _builtins.float
+    """the largest magnitude of all features, and what those of a tenth of them, or one more,"""
+    feature_tenth: _builtins.float
+    """do not exceed"""
+    norm_largest: _builtins.float
+    """of the examples"""
+    norm_median: _builtins.float
+    def __init__(
+        self,
+        *,
+        feature_largest: _builtins.float = ...,
+        feature_tenth: _builtins.float = ...,
+        norm_largest: _builtins.float = ...,
+        norm_median: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feature_largest", b"feature_largest", "feature_tenth", b"feature_tenth", "norm_largest", b"norm_largest", "norm_median", b"norm_median"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sizes: _TypeAlias = Sizes  # noqa: Y015
 
 @_typing.final
 class MeasureRequest(_message.Message):

@@ -162,6 +162,24 @@ def test_data_from_standard_input_or_compressed(launch: Launcher) -> None:
     assert (launch.directory / "a").read_bytes() == (launch.directory / "b").read_bytes()
 
 
+@pytest.mark.parametrize("local", [1, 2])
+def test_says_at_the_start_that_unscaled_data_will_crawl(launch: Launcher, local: int) -> None:
+    lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
+    (launch.directory / "data").write_text("\n".join(lines))
+    train = ("train", "data", "--local", local, "--max-rounds", 1)
+    trained = launch.run("coordinator", *train)
+    told = [line for line in trained.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(told) == 1
+    assert "the largest magnitude is 5000, and 7 for a tenth" in told[0]
+    assert "--normalize features-maxabs" in told[0]
+    # neither when that is what was asked for, nor by features, where the scale does not matter
+    normalized = launch.run("coordinator", *train, "--normalize", "features-maxabs")
+    assert "warning" not in normalized.stderr
+    by_features = launch.run("coordinator", *train, "--loss", "squared_hinge", "--partition", "features")
+    assert "training on" in by_features.stderr
+    assert "warning" not in by_features.stderr
+
+
 def test_surroundings_do_not_matter(launch: Launcher, sparse: Path) -> None:
     # files that Python would import for ours if it were let, and proxies that gRPC would use if it were let
     for name in ("worker.py", "numpy.py", "grpc.py"):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from acccocoa import libsvm
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
-from acccocoa.statistics import Spread, Statistics, Summary, as_json
+from acccocoa.statistics import Sizes, Spread, Statistics, Summary, as_json
 
 
 def summary_of(*pieces: Examples) -> Summary:
@@ -114,3 +114,14 @@ def test_warnings() -> None:
     # a few small features among many are the way of text
     entries = " ".join(f"{j}:1" for j in range(2, 100))
     assert of(f"1 1:1e-9 {entries}\n".encode()).warnings() == []
+
+
+def test_parts_are_together_no_more_unequal_than_the_whole() -> None:
+    parts = [b"1 1:1 2:50\n" * 9, b"1 1:4 2:1e3\n" * 9]
+    sizes = [Sizes.of(found.feature_maxima, found.row_norms) for found in map(of, parts)]
+    together = Sizes.together(sizes)
+    assert (together.feature_largest, together.feature_tenth) == (1000.0, 4.0)
+    assert together.norm_largest == pytest.approx((1e6 + 16) ** 0.5)
+    assert together.warnings()
+    # a worker that says nothing of it
+    assert Sizes.together([Sizes(), Sizes()]).warnings() == []
