@@ -6,12 +6,14 @@ took several times as long as the local solver's passes.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa.losses import Vector
+
+T = TypeVar("T", bound=np.generic)
 
 Places = NDArray[np.intp] | slice
 """Where a worker's part is within a vector in this order."""
@@ -49,8 +51,8 @@ class SharedOrder:
         out[self.numbers] = v
         return out
 
-    def ordered(self, v: Vector) -> Vector:
-        """The vector, which is in the order of the data, in this order; float64, shape (d,)."""
+    def ordered(self, v: NDArray[T]) -> NDArray[T]:
+        """The vector, which is in the order of the data, in this order; shape (d,)."""
         return v[self.numbers]
 
 

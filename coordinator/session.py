@@ -155,7 +155,8 @@ class Session:
         weights = of_labels(self.cluster.labels, begun.job.label_weights)
         if self.cluster.weights is not None:
             weights = weights * self.cluster.weights
-        which = left_out.which
+        assert left_out.which is not None  # so it is by features
+        which = self.cluster.order.ordered(left_out.which)
         return score(problem.loss, problem.y[which], problem.predictions(v)[which], weights[which])
 
     def split(self, folds: int, seed: int) -> Split:

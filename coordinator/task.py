@@ -76,7 +76,7 @@ def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Examples that a run must not see. which : by features, bool, shape (examples,), the same as the fold says"""
+    """Examples that a run must not see. which : by features, bool, shape (examples,), in the order of the data"""
 
     fold: Fold
     size: int
@@ -84,9 +84,11 @@ class LeftOut:
 
 
 def with_labels(
-    problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None, left_out: LeftOut | None = None
+    problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None, left_out: NDArray[np.bool_] | None = None
 ) -> FeatureProblem:
     """The problem with the labels as the loss takes them (+1 / -1 for classifiers), and the weights of the examples.
+
+    All in the same order. left_out : which weigh nothing, whatever their weight
 
     Raises
     ------
@@ -97,10 +99,10 @@ def with_labels(
     if weights is not None:
         s *= weights
     if left_out is not None:
-        s[left_out.which] = 0.0
+        s[left_out] = 0.0
     free = problem.constant is not None and not problem.constant.regularised
     if free and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
-        what = "weights" if left_out is None else f"the examples outside fold {left_out.fold.number}"
+        what = "weights" if left_out is None else "the examples outside a fold"
         raise DataError(what, "leave examples of one label only, and there is no best intercept then")
     return replace(problem, y=y, s=s)
 
@@ -159,7 +161,8 @@ def begin(
         fold=None if left_out is None else left_out.fold,
     )
     if isinstance(problem, FeatureProblem):
-        problem = with_labels(problem, job, cluster.labels, cluster.weights, left_out)
+        which = None if left_out is None or left_out.which is None else cluster.order.ordered(left_out.which)
+        problem = with_labels(problem, job, cluster.labels, cluster.weights, which)
     loop = OuterLoop(
         problem,
         job.shared,
