@@ -2,8 +2,9 @@
 
 Symbols are those of algorithm section 3. All kernels take a shard's rows x_i as `indptr` (uint64, shape (n + 1,)),
 `indices` (uint32, positions in the worker's compact feature order), `values` (float32 or float64), and accumulate in
-float64. Unsigned subscripts matter: numba tests signed ones for negative wrap-around, which costs half the speed.
-Summation order is written out, never left to fast-math, so that equal inputs give equal bits everywhere.
+float64. `indices` is empty when the rows are dense: then every row has a value for every position, in order. Unsigned
+subscripts matter: numba tests signed ones for negative wrap-around, which costs half the speed. Summation order is
+written out, never left to fast-math, so that equal inputs give equal bits everywhere.
 
 A `Loss` is acccocoa.losses.Loss: numbers only, so that the compiled kernels can be cached on disk.
 """
@@ -64,6 +65,49 @@ def _prefetch(_typing: Any, array: Any, position: Any) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 
 
+LANES = 16
+"""Partial sums of a dense product, added up pairwise: as many as keep the processor's vector units busy."""
+
+
+def _product_in_lanes(_typing: Any, values: Any, start: Any, count: Any, u: Any) -> Any:
+    """sum_k values[start + k] u[k] over k < count, a multiple of LANES.
+
+    Written in vectors of LANES numbers. Left to the compiler, a sum is either not vectorised or its order depends on
+    the processor, and with it the last bits.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        helpers: Any = cgutils
+        array, first, length, other = arguments
+        double, lanes = ir.DoubleType(), ir.VectorType(ir.DoubleType(), LANES)
+        data = helpers.create_struct_proxy(signature.args[0])(context, builder, value=array).data
+        shared = helpers.create_struct_proxy(signature.args[3])(context, builder, value=other).data
+        element = context.get_value_type(signature.args[0].dtype)
+
+        def load(pointer: Any, kind: Any, align: int) -> Any:
+            return builder.load(builder.bitcast(pointer, ir.VectorType(kind, LANES).as_pointer()), align=align)
+
+        sums = helpers.alloca_once_value(builder, ir.Constant(lanes, [0.0] * LANES))
+        zero, step = ir.Constant(length.type, 0), ir.Constant(length.type, LANES)
+        with helpers.for_range_slice(builder, zero, length, step, length.type) as (k, _):
+            x = load(builder.gep(data, [builder.add(first, k)]), element, element.get_abi_size(context.target_data))
+            if element != double:
+                x = builder.fpext(x, lanes)
+            builder.store(
+                builder.fadd(builder.load(sums), builder.fmul(x, load(builder.gep(shared, [k]), double, 8))), sums
+            )
+        parts = [builder.extract_element(builder.load(sums), ir.IntType(32)(lane)) for lane in range(LANES)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [builder.fadd(one, two) for one, two in zip(parts[:half], parts[half:], strict=True)]
+        return parts[0]
+
+    return types.float64(values, types.int64, types.int64, u), generate
+
+
+product_in_lanes: Any = intrinsic(_product_in_lanes)
+
+
 # numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
 def _kernel(function: Any) -> Any:
     return compiled(function, error_model="numpy")
@@ -71,7 +115,14 @@ def _kernel(function: Any) -> Any:
 
 @_kernel
 def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: Vector) -> float:
-    """x_i'u of the row at positions start to stop, in four interleaved partial sums."""
+    """x_i'u of the row at positions start to stop, in interleaved partial sums."""
+    if len(indices) == 0:
+        count = np.int64(stop - start)
+        whole = count - count % LANES
+        total: float = product_in_lanes(values, np.int64(start), whole, u)
+        for k in range(np.uint64(whole), np.uint64(count)):
+            total += values[start + k] * u[k]
+        return total
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     s0 = s1 = s2 = s3 = 0.0
     j = start
@@ -97,6 +148,10 @@ def axpy(
     u: Vector,
 ) -> None:
     """u += c x_i for the row at positions start to stop."""
+    if len(indices) == 0:
+        for k in range(stop - start):
+            u[k] += c * values[start + k]
+        return
     j = start
     while j < stop:
         u[indices[j]] += c * values[j]
@@ -208,7 +263,8 @@ def sdca(
             prefetch(s, coming)
             prefetch(squared_norms, coming)
             while j < min(end_of_bucket, indptr[coming] + np.uint64(PREFETCHED)):
-                prefetch(indices, j)
+                if len(indices) > 0:
+                    prefetch(indices, j)
                 prefetch(values, j)
                 j += np.uint64(LINE)
         start = first + bucket * int(order[position])
@@ -433,13 +489,11 @@ def take_rows(
     values: Values,
     rows: NDArray[np.int64],
     compact: NDArray[np.uint32],
-    out_indptr: NDArray[np.uint64],
     out_indices: NDArray[np.uint32],
     out_values: Values,
 ) -> None:
     """Copy the rows named, in that order, with every feature number j replaced by compact[j]."""
     position = np.uint64(0)
-    out_indptr[0] = position
     for k in range(len(rows)):
         row = np.uint64(rows[k])
         j = np.uint64(indptr[row])
@@ -449,7 +503,25 @@ def take_rows(
             out_values[position] = values[j]
             position += np.uint64(1)
             j += np.uint64(1)
-        out_indptr[np.uint64(k) + np.uint64(1)] = position
+
+
+@_kernel
+def take_rows_dense(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: Values,
+    rows: NDArray[np.int64],
+    compact: NDArray[np.uint32],
+    out: Values,
+) -> None:
+    """Fill in the rows named, in that order: out[k, compact[j]] = value of feature j; out has shape (rows, support)."""
+    for k in range(len(rows)):
+        row = np.uint64(rows[k])
+        j = np.uint64(indptr[row])
+        stop = np.uint64(indptr[row + np.uint64(1)])
+        while j < stop:
+            out[np.uint64(k), compact[np.uint64(indices[j])]] = values[j]
+            j += np.uint64(1)
 
 
 @_kernel
@@ -479,19 +551,25 @@ def largest_of_rows(indptr: NDArray[np.uint64], values: Values, out: Vector) -> 
 
 
 @_kernel
+def column(indices: NDArray[np.uint32], position: int, support: int) -> np.uint64:
+    """The column of the entry at that position."""
+    return np.uint64(indices[np.uint64(position)]) if len(indices) > 0 else np.uint64(position % support)
+
+
+@_kernel
 def largest_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
     """out[j] := max(out[j], max_i |x_ij|); shape (support,)."""
-    for p in range(len(indices)):
-        j = indices[np.uint64(p)]
+    for p in range(len(values)):
+        j = column(indices, p, len(out))
         out[j] = max(out[j], abs(np.float64(values[np.uint64(p)])))
 
 
 @_kernel
 def squares_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
     """out[j] += sum_i x_ij^2; shape (support,)."""
-    for p in range(len(indices)):
+    for p in range(len(values)):
         value = np.float64(values[np.uint64(p)])
-        out[indices[np.uint64(p)]] += value * value
+        out[column(indices, p, len(out))] += value * value
 
 
 @_kernel
@@ -508,6 +586,6 @@ def divide_rows(indptr: NDArray[np.uint64], values: Values, divisors: Vector, ou
 @_kernel
 def divide_columns(indices: NDArray[np.uint32], values: Values, divisors: Vector, out: Values) -> None:
     """out := every entry of values over the divisor of its column, unless that is 0."""
-    for p in range(len(indices)):
-        divisor = divisors[indices[np.uint64(p)]]
+    for p in range(len(values)):
+        divisor = divisors[column(indices, p, len(divisors))]
         out[np.uint64(p)] = np.float64(values[np.uint64(p)]) / (divisor if divisor > 0.0 else 1.0)

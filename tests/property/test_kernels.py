@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from worker import kernels
 
 @dataclass(frozen=True)
 class Rows:
-    """Sparse rows as the kernels take them, and the same densely in float64."""
+    """Rows as the kernels take them, stored with their zeros or without, and the same densely in float64."""
 
     indptr: NDArray[np.uint64]
     indices: NDArray[np.uint32]
@@ -60,13 +60,22 @@ def sparse(dense: NDArray[np.float64], dtype: Any, rng: np.random.Generator) -> 
 
 
 @st.composite
-def rows(draw: st.DrawFn, largest_n: int = 40, largest_d: int = 30) -> Rows:
+def rows(draw: st.DrawFn, largest_n: int = 40, largest_d: int = 40, zeros_too: bool = True) -> Rows:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shape = draw(st.integers(1, largest_n)), draw(st.integers(1, largest_d))
     density = draw(st.sampled_from([0.0, 0.05, 0.3, 1.0]))
     scale = draw(st.sampled_from([1e-3, 1.0, 1e3]))
     dense = scale * rng.standard_normal(shape) * (rng.random(shape) < density)
-    return sparse(dense, draw(st.sampled_from([np.float32, np.float64])), rng)
+    found = sparse(dense, draw(st.sampled_from([np.float32, np.float64])), rng)
+    return filled(found) if zeros_too and draw(st.booleans()) else found
+
+
+def filled(data: Rows) -> Rows:
+    """The same, stored densely."""
+    indptr = np.arange(data.n + 1, dtype=np.uint64) * np.uint64(data.d)
+    dtype: Any = data.values.dtype
+    values: kernels.Values = data.dense.astype(dtype).ravel()
+    return replace(data, indptr=indptr, indices=np.empty(0, np.uint32), values=values)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ any_loss = st.sampled_from([*map(losses.loss, losses.NAMES), losses.loss("epsilo
 
 
 @settings(deadline=None, max_examples=100)
-@given(rows())
+@given(rows(zeros_too=False))
 def test_dot_sums_in_four_partial_sums(data: Rows) -> None:
     u = data.rng.standard_normal(data.d)
     for i in range(data.n):
@@ -116,6 +125,26 @@ def test_dot_sums_in_four_partial_sums(data: Rows) -> None:
             partial[0] += terms[j]
         assert found == (partial[0] + partial[1]) + (partial[2] + partial[3])
         assert found == pytest.approx(data.dense[i] @ u, rel=1e-12, abs=1e-13 * float(np.abs(terms).sum()))
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(zeros_too=False))
+def test_dense_dot_sums_in_lanes(data: Rows) -> None:
+    full = filled(data)
+    u = data.rng.standard_normal(data.d)
+    lanes = kernels.LANES
+    whole = data.d // lanes * lanes
+    for i in range(data.n):
+        terms = full.values[i * data.d : (i + 1) * data.d].astype(np.float64) * u
+        sums = np.zeros(lanes)
+        for start in range(0, whole, lanes):
+            sums += terms[start : start + lanes]
+        while len(sums) > 1:
+            sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+        expected = sums[0]
+        for term in terms[whole:]:
+            expected += term
+        assert kernels.dot(full.indices, full.values, *full.span(i), u) == expected
 
 
 @settings(deadline=None, max_examples=100)
@@ -202,7 +231,7 @@ def test_advance_is_the_papers_update(n: int, gamma_theta: float, spare: float, 
 
 
 @settings(deadline=None, max_examples=100)
-@given(rows(), st.data())
+@given(rows(zeros_too=False), st.data())
 def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
     chosen = np.array(draw.draw(st.lists(st.integers(0, data.n - 1), max_size=60)), dtype=np.int64)
     compact = data.rng.permutation(data.d).astype(np.uint32)
@@ -211,16 +240,17 @@ def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
     kernels.count_features(indptr, indices, chosen, counts)
     assert_array_equal(counts, 1 + (data.dense[chosen] != 0).sum(axis=0))
     nnz = int(counts.sum()) - data.d
-    taken = np.empty(len(chosen) + 1, np.uint64), np.empty(nnz, np.uint32), np.empty(nnz, data.values.dtype)
-    kernels.take_rows(indptr, indices, data.values, chosen, compact, *taken)
-    out_indptr, out_indices, out_values = taken
+    out_indices, out_values = np.empty(nnz, np.uint32), np.empty(nnz, data.values.dtype)
+    kernels.take_rows(indptr, indices, data.values, chosen, compact, out_indices, out_values)
     rebuilt = np.zeros((len(chosen), data.d))
-    for k in range(len(chosen)):
-        span = slice(out_indptr[k], out_indptr[k + 1])
-        rebuilt[k, out_indices[span]] = out_values[span]
+    row = np.repeat(np.arange(len(chosen)), np.diff(indptr)[chosen])
+    rebuilt[row, out_indices] = out_values
     expected = np.zeros((len(chosen), data.d))
     expected[:, compact] = data.dense[chosen]
     assert_array_equal(rebuilt, expected)
+    full = np.zeros((len(chosen), data.d), data.values.dtype)
+    kernels.take_rows_dense(indptr, indices, data.values, chosen, compact, full)
+    assert_array_equal(full, expected)
 
 
 # ----------------------------------------------------------------------------------------------------------------- SDCA

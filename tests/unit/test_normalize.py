@@ -16,6 +16,7 @@ from acccocoa.model import Model
 from coordinator.handshake import Job
 from coordinator.normalize import Measure, Scaling, scaling
 from worker import scaling as on_worker
+from worker import shard as shard_module
 from worker.shard import Shard, build, build_by_features
 
 
@@ -38,13 +39,14 @@ def dense_of(shard: Shard) -> NDArray[np.float64]:
     out = np.zeros((int(shard.rows.max()) + 1, int(shard.support.max()) + 1))
     for k, row in enumerate(shard.rows.tolist()):
         entries = slice(int(shard.indptr[k]), int(shard.indptr[k + 1]))
-        out[row, shard.support[shard.indices[entries]]] = shard.values[entries]
+        out[row, shard.support[shard.positions(k, k + 1)]] = shard.values[entries]
     return out
 
 
-@pytest.fixture
-def pair() -> tuple[Shard, NDArray[np.float64]]:
+@pytest.fixture(params=["sparse", "dense"])
+def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Shard, NDArray[np.float64]]:
     examples, dense = random_examples()
+    monkeypatch.setattr(shard_module, "DENSE", 0.0 if request.param == "dense" else 1.0)
     return build(examples, shardfile.content_hash(examples), threads=2), dense
 
 

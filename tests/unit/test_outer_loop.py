@@ -478,6 +478,25 @@ def test_the_run_is_algorithm_1(
     assert_allclose(run.problem.grad_f(run.loop.v_a), w, rtol=1e-9, atol=1e-10)
 
 
+def summed_as_compiled(terms: list[float], *, dense: bool) -> float:
+    """Their sum, in the order of worker.kernels.dot."""
+    lanes = kernels.LANES if dense else 4
+    whole = len(terms) // lanes * lanes
+    sums = [0.0] * lanes
+    for position, term in enumerate(terms[:whole]):
+        sums[position % lanes] += term
+    if not dense:
+        for term in terms[whole:]:
+            sums[0] += term
+        return (sums[0] + sums[1]) + (sums[2] + sums[3])
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [one + other for one, other in zip(sums[:half], sums[half:], strict=True)]
+    for term in terms[whole:]:
+        sums[0] += term
+    return sums[0]
+
+
 def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple[Vector, Vector]:
     """SDCA on one machine, an example after the other in plain Python; returns alpha (in stored order) and w.
 
@@ -489,8 +508,8 @@ def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple
     kappa, scale = problem.lipschitz, problem.subproblem.scale
     alpha, v, u = np.zeros(problem.n), np.zeros(D), np.zeros(D)
     rows = [
-        (shard.indices[start:stop].tolist(), [float(x) for x in shard.values[start:stop]])
-        for start, stop in itertools.pairwise(shard.indptr.tolist())
+        (shard.positions(i, i + 1).tolist(), [float(x) for x in shard.values[start:stop]])
+        for i, (start, stop) in enumerate(itertools.pairwise(shard.indptr.tolist()))
     ]
     for epoch in range(epochs):
         z = alpha.copy()
@@ -500,11 +519,7 @@ def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple
         for b in order_of_visits(5, 0, 0, epoch * block.buckets, block.buckets, block.buckets).tolist():
             for i in range(b * block.bucket, min((b + 1) * block.bucket, problem.n)):
                 indices, values = rows[i]
-                sums = [0.0] * 4
-                whole = len(indices) // 4 * 4
-                for position, (j, x) in enumerate(zip(indices, values, strict=True)):
-                    sums[position % 4 if position < whole else 0] += x * u[j]
-                p = (sums[0] + sums[1]) + (sums[2] + sums[3])
+                p = summed_as_compiled([x * u[j] for j, x in zip(indices, values, strict=True)], dense=shard.dense)
                 new = step(float(y[i]), float(z[i]), p, kappa * scale * float(shard.squared_norms[i]))
                 c = kappa * scale * (new - z[i])
                 for j, x in zip(indices, values, strict=True):

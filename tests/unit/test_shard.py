@@ -2,6 +2,8 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +14,10 @@ from numpy.typing import NDArray
 
 from acccocoa import shardfile
 from acccocoa.examples import Examples
-from acccocoa.problem import Problem
+from acccocoa.problem import FeatureProblem, Problem
 from worker import shard as shard_module
-from worker.local_solver import LocalSolver, order_of_visits
-from worker.shard import Shard, build, cut_blocks
+from worker.local_solver import LocalSolver, RoundPlan, order_of_visits
+from worker.shard import Shard, build, build_by_features, cut_blocks
 from worker.state import DualState
 
 
@@ -42,7 +44,7 @@ def dense_of(shard: Shard, d: int) -> NDArray[np.float64]:
     """The shard's rows with the features' own numbers."""
     dense = np.zeros((shard.n, d))
     for i, (start, stop) in enumerate(itertools.pairwise(shard.indptr.tolist())):
-        dense[i, shard.support[shard.indices[start:stop]]] = shard.values[start:stop]
+        dense[i, shard.support[shard.positions(i, i + 1)]] = shard.values[start:stop]
     return dense
 
 
@@ -89,12 +91,60 @@ def test_a_alpha_is_that_of_the_mapped_dual_variables(threads: int) -> None:
 
 
 def test_compact_features_are_in_order_of_falling_frequency() -> None:
-    examples, dense = random_examples(200, 40)
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((200, 40)) * (rng.random((200, 40)) < rng.choice([0.0, 0.1, 0.4], 40))
+    examples = examples_of(dense, np.arange(200.0))
     shard = build(examples, shardfile.content_hash(examples))
     frequency = (dense != 0).sum(axis=0)
     assert len(shard.support) == np.count_nonzero(frequency) < 40
     assert (np.diff(frequency[shard.support]) <= 0).all()
+    assert not shard.dense
     assert_array_equal(np.bincount(shard.indices), frequency[shard.support])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("by_features", [False, True])
+def test_dense_and_sparse_storage_are_the_same_shard(
+    monkeypatch: pytest.MonkeyPatch, by_features: bool, threads: int, dtype: type
+) -> None:
+    examples, _ = random_examples(70, 20)
+    examples = replace(examples, values=examples.values.astype(dtype))
+    digest = shardfile.content_hash(examples)
+
+    def shard_stored(densely: bool) -> Shard:
+        monkeypatch.setattr(shard_module, "DENSE", 0.0 if densely else 1.0)
+        make = partial(build_by_features, part=0, parts=1) if by_features else build
+        return make(examples, digest, threads=threads)
+
+    full, thin = shard_stored(True), shard_stored(False)
+    assert full.dense
+    assert not thin.dense
+    assert full.values.dtype == thin.values.dtype == dtype
+    assert (full.n, full.nnz, full.d) == (thin.n, thin.nnz, thin.d)
+    assert len(full.values) == full.n * len(full.support)
+    for same in ("rows", "support", "labels", "squared_norms"):
+        assert_allclose(getattr(full, same), getattr(thin, same), rtol=1e-14)
+    wide = max(examples.n, examples.d)
+    assert_array_equal(dense_of(full, wide), dense_of(thin, wide))
+    # the same steps to rounding: everything the solver computes, after rounds that visit every row twice
+    features = FeatureProblem("squared", 0.1, examples.labels, np.ones(70), l1_ratio=0.5)
+    numbers = (features if by_features else Problem("squared", 0.1, 70)).subproblem
+    found = []
+    for shard in (replace(full, blocks=thin.blocks), thin):
+        with ThreadPoolExecutor(threads) as pool:
+            solver = LocalSolver(shard, numbers, 1.0, 0, 0, pool)
+            state = DualState.zeros(shard.n, threads)
+            w = np.random.default_rng(1).standard_normal(len(shard.support))
+            visits = [2 * block.buckets for block in shard.blocks]
+            a_dz, steps = solver.solve(state, RoundPlan(0, 1.0, 1.0, float(threads), visits, 1.0), w)
+            assert state.pending is not None
+            z = np.zeros(wide)
+            z[shard.rows] = state.pending.z_next
+            sums = solver.loss_sum(w), solver.largest_product(w), *solver.gap_sample(state, 1.0, w, 1)
+            found.append((a_dz, steps, z, *sums))
+    for one, other in zip(*found, strict=True):
+        assert_allclose(one, other, rtol=1e-11, atol=1e-13)
 
 
 def test_the_hash_decides_the_shuffle() -> None:

@@ -123,7 +123,7 @@ def test_a_constant_feature(dtype: type[np.float32] | type[np.float64]) -> None:
     assert more.values.dtype == dtype
     found = np.zeros((23, 10))
     for i, (start, stop) in enumerate(zip(more.indptr[:-1].tolist(), more.indptr[1:].tolist(), strict=True)):
-        found[more.rows[i], more.support[more.indices[start:stop]]] = more.values[start:stop]
+        found[more.rows[i], more.support[more.positions(i, i + 1)]] = more.values[start:stop]
     assert_array_equal(found[:, :6], dense.astype(dtype))
     assert_array_equal(found[:, 6:9], 0.0)
     assert_array_equal(found[:, 9], dtype(0.3))
