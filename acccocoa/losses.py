@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from acccocoa.errors import UsageError
 
@@ -153,6 +152,11 @@ def second_derivative(loss: Loss, y: Vector, p: Vector) -> Vector:
     return np.where(quadratic, 1.0 / loss.curvature, 0.0)
 
 
+def _x_log(x: Vector, y: Vector) -> Vector:
+    """x log y, 0 where x = 0; as scipy.special.xlogy, whose import takes a fifth of a worker's start."""
+    return x * np.log(np.where(x == 0.0, 1.0, y))
+
+
 def conjugate(loss: Loss, y: Vector, beta: Vector, s: Vector) -> Vector:
     """s_i * loss_i*(-beta_i / s_i); inf outside the domain; shapes (n,), float64.
 
@@ -162,7 +166,7 @@ def conjugate(loss: Loss, y: Vector, beta: Vector, s: Vector) -> Vector:
     feasible = (a >= 0) & (a <= s * loss.bound if np.isfinite(loss.bound) else (s > 0) | (a == 0))
     with np.errstate(invalid="ignore", divide="ignore"):
         if loss.logistic:
-            inside = xlogy(a, a / s) + xlogy(s - a, (s - a) / s)
+            inside = _x_log(a, a / s) + _x_log(s - a, (s - a) / s)
         else:
             inside = -y * beta + loss.epsilon * np.abs(beta) + 0.5 * loss.curvature * beta * beta / s
     return np.where(s > 0, np.where(feasible, inside, np.inf), np.where(a == 0, 0.0, np.inf))

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from acccocoa import partition
@@ -218,6 +217,8 @@ def build_by_features(examples: Examples, source_hash: str, part: int = 0, parts
     ------
     UsageError : part is out of range, or fewer features occur than there are parts
     """
+    import scipy.sparse  # by examples a worker starts without it, and sooner
+
     n, d = examples.n, examples.d
     matrix = scipy.sparse.csr_array((examples.values, examples.indices, examples.indptr), shape=(n, d)).tocsc()
     occurs = np.flatnonzero(np.diff(matrix.indptr))
