@@ -63,6 +63,10 @@ class ClusterConfig:
     wait: bool = option(False, "wait as long for workers that are busy with another job, instead of giving up")
     silence: float = option(10.0, "seconds without a sign of life after which a worker counts as lost", metavar="S")
     worker_patience: float = option(300.0, "seconds to wait for a lost worker to come back", metavar="S")
+    adopt: bool = option(
+        False,
+        "with --workers: when one stays away, have another one load its part of the data and serve that, too",
+    )
     straggler_factor: float = option(
         3.0, "name workers in the report that take so many times as long as the others for the same work", metavar="X"
     )
@@ -81,6 +85,8 @@ class ClusterConfig:
             raise UsageError(f"--worker-patience {self.worker_patience:g}", "must be a finite number >= 0")
         if self.local is not None and self.workers is not None:
             raise UsageError("--local and --workers", "exclude each other", "give one of them")
+        if self.adopt and self.workers is None:
+            raise UsageError("--adopt", "is for --workers", "leave it out: workers of --local are started again anyway")
         if self.manifest is not None and (self.workers is None or self.deal is not None):
             raise UsageError("--manifest", "is for --workers that serve shards", "leave it out")
 

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TypeVar
@@ -42,6 +42,10 @@ SIGNAL_SECONDS = 0.2
 RETRY_SECONDS = 0.5
 """Pause between two attempts to reach a lost worker."""
 
+ADOPT_SHARE = 0.25
+ADOPT_SECONDS = 30.0
+"""Others are asked to adopt a shard when its worker has been away for this share of patience, or so many seconds."""
+
 LOG_BYTES = 1 << 27
 LOG_ROUNDS = 10_000
 """How much is remembered of the rounds there were, for workers that come back from an earlier one."""
@@ -67,6 +71,7 @@ class Cluster:
     links : of every worker
     order : of the shared vectors that are pushed and returned; known once the job has begun
     patience : seconds to wait for a lost worker
+    adopt : whether other workers are asked to serve the shard of one that stays away
     queue : whether to wait for workers that are busy with another job, when it begins
     give_up : looked at while waiting for a lost worker; True ends the wait
     tell : called with a sentence when a worker is lost or found
@@ -77,6 +82,7 @@ class Cluster:
         links: Sequence[WorkerLink],
         *,
         patience: float = 0.0,
+        adopt: bool = False,
         queue: bool = False,
         give_up: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = lambda _: None,
@@ -84,6 +90,9 @@ class Cluster:
         self.links = list(links)
         self.lost_and_found = 0
         self.replayed = 0
+        self.adopted = 0
+        self._adopt = adopt
+        self._lost: set[WorkerLink] = set()
         self.order = SharedOrder([], 0)
         self._log = _Log()
         self._patience = patience
@@ -137,6 +146,7 @@ class Cluster:
         self.links = [self.links[rank] for rank in order]
         for rank, link in enumerate(self.links):
             link.rank = rank
+            link.part = shards[order[rank]].part
         return [shards[rank] for rank in order]
 
     def _describe(self, link: WorkerLink, job_id: str, gone: Callable[[], ClusterError | None]) -> ShardDescription:
@@ -373,11 +383,17 @@ class Cluster:
         if self._patience > 0:
             self._tell(f"{lost}; waiting up to {left:.3g} s for it")
         why: ClusterError | UsageError = lost
+        adoption = _Adoption(link, self.links, self._tell) if self._adopt else None
+        adopt_at = began + min(ADOPT_SHARE * self._patience, ADOPT_SECONDS)
+        self._lost.add(link)
         try:
             while time.monotonic() < began + left and not self.give_up():
                 try:
+                    if adoption is not None and time.monotonic() > adopt_at:
+                        adoption.ask(self._lost)
                     ready = link.reopen(self._round, self._lineage, began + left)
                     self.lost_and_found += 1
+                    self.adopted += link.address == link.elsewhere
                     if ready:
                         self._tell(f"{link} is back")
                     return ready or self._replay(link)
@@ -386,6 +402,7 @@ class Cluster:
                     if self._closed.wait(RETRY_SECONDS):
                         break
         finally:
+            self._lost.discard(link)
             waited = max(time.monotonic() - began, self._patience / LOSSES)
             self._spent[link] = self._spent.get(link, 0.0) + waited
         if why is lost:
@@ -434,6 +451,39 @@ class Cluster:
             link.close()
         self._pool.shutdown()
         self._watch.join()
+
+
+class _Adoption:
+    """Looks for another worker that serves a lost one's shard, too: one after the other, from the next rank on."""
+
+    def __init__(self, link: WorkerLink, links: Sequence[WorkerLink], tell: Callable[[str], None]) -> None:
+        self._link = link
+        self._others = deque([*links[link.rank + 1 :], *links[: link.rank]])
+        self._tell = tell
+        self._told: set[str] = set()
+
+    def ask(self, lost: Collection[WorkerLink]) -> None:
+        """Ask whoever's turn it is, the next one when that one cannot."""
+        part = self._link.part
+        if part is None:
+            self._say(f"nobody can take the shard of {self._link} over: what it is part of is not known")
+            return
+        for _ in range(len(self._others)):
+            other = self._others[0]
+            if other not in lost:
+                self._say(f"asking {other} to serve {part}, too")
+                try:
+                    self._link.elsewhere = other.adopt(part) or self._link.elsewhere
+                except ClusterError as error:
+                    self._say(f"it does not: {error}")
+                    self._others.rotate(-1)
+                return
+            self._others.rotate(-1)
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._tell(sentence)
 
 
 class _Log:

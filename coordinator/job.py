@@ -216,6 +216,7 @@ def _summary(
         **run_summary(outcome),
         "reconnects": cluster.lost_and_found,
         "replayed": cluster.replayed,
+        "adopted": cluster.adopted,
         "addresses": [link.address for link in cluster.links],
         "seconds": {
             "load": max(0.0, seconds_before - compile_seconds),

@@ -19,6 +19,7 @@ from acccocoa.folds import Fold, Scores
 from acccocoa.losses import Vector
 from acccocoa.manifest import By, Part
 from acccocoa.protocol import PROTOCOL_VERSION
+from acccocoa.security import split_address
 from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
@@ -56,6 +57,8 @@ class WorkerLink:
         vectors, set once all workers have begun
     divisors : of the columns of the worker's support, in its order, if the job divides them; sent with every start
     position : round and lineage of the newest state the worker had when its stream began; lineage None: of no use
+    part : of which whole its shard is which part, if that is known
+    elsewhere : where another worker serves the same shard, if one has taken it over
     candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
     silence : seconds without any message after which a worker that should answer counts as lost
     """
@@ -79,6 +82,8 @@ class WorkerLink:
         self.labels: Vector = np.empty(0)
         self.weights: Vector | None = None
         self.divisors: Vector | None = None
+        self.part: Part | None = None
+        self.elsewhere: str | None = None
         self._rows = 0
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
@@ -170,6 +175,26 @@ class WorkerLink:
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
         )
+
+    def adopt(self, part: Part) -> str | None:
+        """Have this worker serve another part, too; where it does, or None when it is about to.
+
+        Raises
+        ------
+        ClusterError : it does not
+        """
+        try:
+            reply = worker_pb2_grpc.WorkerStub(self._channel).Adopt(
+                pb.AdoptRequest(whole=part.whole, number=part.number), timeout=DESCRIBE_SECONDS
+            )
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+        except ValueError as error:  # the channel is being closed
+            raise WorkerLost(str(self), "is lost itself") from error
+        if not reply.port:
+            return None
+        host = split_address(self.address)[0]
+        return f"[{host}]:{reply.port}" if ":" in host else f"{host}:{reply.port}"
 
     def measure(
         self, measure: Measure, content_hash: str, length: int, fold: Fold | None = None
@@ -275,8 +300,9 @@ class WorkerLink:
         start.lineage = lineage
         home = self.address
         failures: dict[str, ClusterError] = {}
+        places = [*self.candidates(), *([] if self.elsewhere is None else [self.elsewhere])]
         # as a rule it comes back where it was
-        for address in sorted(self.candidates(), key=lambda address: address != home):
+        for address in sorted(places, key=lambda address: address != home):
             if failures and time.monotonic() > deadline:
                 break
             self.close()

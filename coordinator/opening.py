@@ -96,7 +96,13 @@ def open_cluster(
         ).examples
 
     def connect(links: list[WorkerLink]) -> Cluster:
-        cluster = Cluster(links, patience=config.worker_patience, queue=config.wait, tell=progress.stage)
+        cluster = Cluster(
+            links,
+            patience=config.worker_patience,
+            adopt=config.adopt,
+            queue=config.wait,
+            tell=progress.stage,
+        )
         stack.callback(cluster.close)
         return cluster
 

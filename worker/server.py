@@ -10,8 +10,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from acccocoa import security
 from acccocoa.cache import Places
 from acccocoa.dealing import By
+from acccocoa.security import split_address
 from acccocoa.v1 import worker_pb2_grpc
 from worker import claim, source
+from worker.adoption import Adopted
 from worker.checkpoint import StateDirectory
 from worker.service import STREAMS, WorkerService
 
@@ -65,6 +67,7 @@ def run(
     address = security.bind(grpc_server, listen, insecure)
     grpc_server.start()
     print(address, flush=True)
+    adopted = None
     try:
         taken = claim.resolve(shard, by, stop)
         if taken is None:
@@ -75,7 +78,22 @@ def run(
         )
         held = holdings.shard
         states = StateDirectory(state, held.content_hash, held.rows) if state is not None else None
-        service.ready(holdings, states)
+        part = holdings.part
+        if part is not None:
+            host = split_address(listen)[0]
+            common = [
+                *("--listen", f"[{host}]:0" if ":" in host else f"{host}:0", "--threads", str(threads)),
+                *("--dtype", dtype, "--by", "features" if held.by_features else "examples"),
+                *(["--zero-based"] if zero_based else []),
+                *(["--insecure"] if insecure else []),
+                *(["--state", state] if state is not None else []),
+                *(["--weights", weights] if weights is not None else []),
+                *([] if places.enabled else ["--no-cache"]),
+                *(["--cache", places.directory] if places.directory is not None else []),
+                *([] if log.isEnabledFor(logging.INFO) else ["--quiet"]),
+            ]
+            adopted = Adopted(lambda number: [source.sibling(shard, part, number), *common])
+        service.ready(holdings, states, adopted)
         serving.set()
         health_service.set("", health_pb2.HealthCheckResponse.SERVING)
         log.info("serving %s on %s", shard, address)
@@ -86,5 +104,7 @@ def run(
     finally:
         health_service.enter_graceful_shutdown()
         service.let_go()
+        if adopted is not None:
+            adopted.end()
         grpc_server.stop(GRACE_SECONDS).wait(2 * GRACE_SECONDS)
         service.close()

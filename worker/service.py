@@ -29,6 +29,7 @@ from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from worker import folds, scaling
+from worker.adoption import Adopted
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard, with_constant_feature
@@ -163,12 +164,17 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._row_hashes: Vector | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
+        self._adopted: Adopted | None = None
 
-    def ready(self, holdings: Holdings, states: StateDirectory | None = None) -> None:
-        """From now on answer for this shard, with the dual variables found in the state directory, if any."""
+    def ready(self, holdings: Holdings, states: StateDirectory | None = None, adopted: Adopted | None = None) -> None:
+        """From now on answer for this shard, with the dual variables found in the state directory, if any.
+
+        adopted : serves other parts when it is asked to; None: this worker takes none over
+        """
         shard = holdings.shard
         self._blocks_pool = ThreadPoolExecutor(len(shard.blocks), thread_name_prefix="block")
         self._states = states
+        self._adopted = adopted
         if states is not None:
             found = states.newest(len(shard.blocks))
             if found is not None:
@@ -245,6 +251,23 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         yield pb.MeasureReply(measured=pb.Measured(numbers=first, values=second))
         yield from (pb.MeasureReply(chunk=piece) for piece in numbers_pieces)
         yield from (pb.MeasureReply(chunk=piece) for piece in values_pieces)
+
+    def Adopt(self, request: pb.AdoptRequest, context: grpc.ServicerContext) -> pb.AdoptReply:
+        """Serve another part, too; see the proto."""
+        try:
+            return pb.AdoptReply(port=self._adoptive(request).port(request.number))
+        except _Refused as refused:
+            _abort(context, refused.code, str(refused))
+        except AcccocoaError as error:
+            _abort(context, grpc.StatusCode.ABORTED, str(error))
+
+    def _adoptive(self, request: pb.AdoptRequest) -> Adopted:
+        part = self._require_holdings().part
+        if self._adopted is None or part is None or part.whole != request.whole:
+            raise _Refused(grpc.StatusCode.FAILED_PRECONDITION, "this worker's shard is not part of that whole")
+        if request.number == part.number or request.number >= part.parts:
+            raise _Refused(grpc.StatusCode.FAILED_PRECONDITION, f"this worker serves {part}")
+        return self._adopted
 
     def Solve(
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext

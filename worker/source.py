@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from acccocoa import dealing, loading, partition
+from acccocoa import dealing, loading, manifest, partition
 from acccocoa.cache import NOWHERE, Places
 from acccocoa.errors import UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT
@@ -19,6 +19,23 @@ from worker.service import Holdings
 from worker.shard import build, build_by_features
 
 _PART = re.compile(r"^(?P<file>.+)#(?P<part>\d+)/(?P<parts>\d+)$")
+
+
+def sibling(source: str, part: Part, number: int) -> str:
+    """Where another part of the same whole is, for a SHARD that is one: FILE#k/K, or a shard beside its manifest.
+
+    Raises
+    ------
+    DataError, UsageError : there is no manifest beside it any more, or of another cut
+    """
+    match = _PART.match(source)
+    if match is not None:
+        return f"{match['file']}#{number}/{part.parts}"
+    beside = f"{source.rpartition('/')[0]}/" if "/" in source else ""
+    found = loading.manifest_at(beside + manifest.NAME)
+    if found.id != part.whole:
+        raise UsageError(beside + manifest.NAME, f"is not what {source} was cut by")
+    return beside + found.shards[number].file
 
 
 def load(

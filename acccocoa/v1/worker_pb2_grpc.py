@@ -49,6 +49,11 @@ class WorkerStub:
                 request_serializer=acccocoa_dot_v1_dot_worker__pb2.SolveRequest.SerializeToString,
                 response_deserializer=acccocoa_dot_v1_dot_worker__pb2.SolveReply.FromString,
                 _registered_method=True)
+        self.Adopt = channel.unary_unary(
+                '/acccocoa.v1.Worker/Adopt',
+                request_serializer=acccocoa_dot_v1_dot_worker__pb2.AdoptRequest.SerializeToString,
+                response_deserializer=acccocoa_dot_v1_dot_worker__pb2.AdoptReply.FromString,
+                _registered_method=True)
 
 
 class WorkerServicer:
@@ -81,6 +86,16 @@ class WorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Adopt(self, request, context):
+        """Serve another part of the whole that this worker's shard is part of, too: its own worker has gone. The part is served
+        by a process of its own, at a port of its own of the same host; asked again, the answer is the same process.
+        FAILED_PRECONDITION: this worker's shard is not part of that whole, or it is that part; ABORTED: the process has ended,
+        asked once more it is started anew.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -98,6 +113,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Solve,
                     request_deserializer=acccocoa_dot_v1_dot_worker__pb2.SolveRequest.FromString,
                     response_serializer=acccocoa_dot_v1_dot_worker__pb2.SolveReply.SerializeToString,
+            ),
+            'Adopt': grpc.unary_unary_rpc_method_handler(
+                    servicer.Adopt,
+                    request_deserializer=acccocoa_dot_v1_dot_worker__pb2.AdoptRequest.FromString,
+                    response_serializer=acccocoa_dot_v1_dot_worker__pb2.AdoptReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -181,6 +201,33 @@ class Worker:
             '/acccocoa.v1.Worker/Solve',
             acccocoa_dot_v1_dot_worker__pb2.SolveRequest.SerializeToString,
             acccocoa_dot_v1_dot_worker__pb2.SolveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Adopt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acccocoa.v1.Worker/Adopt',
+            acccocoa_dot_v1_dot_worker__pb2.AdoptRequest.SerializeToString,
+            acccocoa_dot_v1_dot_worker__pb2.AdoptReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,12 @@ class WorkerStub:
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
     DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
     """
+    Adopt: _grpc.UnaryUnaryMultiCallable[_worker_pb2.AdoptRequest, _worker_pb2.AdoptReply]
+    """Serve another part of the whole that this worker's shard is part of, too: its own worker has gone. The part is served
+    by a process of its own, at a port of its own of the same host; asked again, the answer is the same process.
+    FAILED_PRECONDITION: this worker's shard is not part of that whole, or it is that part; ABORTED: the process has ended,
+    asked once more it is started anew.
+    """
 
 @_typing.type_check_only
 class WorkerAsyncStub(WorkerStub):
@@ -66,6 +72,12 @@ class WorkerAsyncStub(WorkerStub):
     Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
     DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
+    """
+    Adopt: _aio.UnaryUnaryMultiCallable[_worker_pb2.AdoptRequest, _worker_pb2.AdoptReply]  # type: ignore[assignment]
+    """Serve another part of the whole that this worker's shard is part of, too: its own worker has gone. The part is served
+    by a process of its own, at a port of its own of the same host; asked again, the answer is the same process.
+    FAILED_PRECONDITION: this worker's shard is not part of that whole, or it is that part; ABORTED: the process has ended,
+    asked once more it is started anew.
     """
 
 class WorkerServicer(metaclass=_abc_1.ABCMeta):
@@ -99,6 +111,18 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
         RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
         DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
+        """
+
+    @_abc_1.abstractmethod
+    def Adopt(
+        self,
+        request: _worker_pb2.AdoptRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.AdoptReply, _abc.Awaitable[_worker_pb2.AdoptReply]]:
+        """Serve another part of the whole that this worker's shard is part of, too: its own worker has gone. The part is served
+        by a process of its own, at a port of its own of the same host; asked again, the answer is the same process.
+        FAILED_PRECONDITION: this worker's shard is not part of that whole, or it is that part; ABORTED: the process has ended,
+        asked once more it is started anew.
         """
 
 def add_WorkerServicer_to_server(servicer: WorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

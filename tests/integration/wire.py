@@ -109,6 +109,11 @@ class _Between(worker_pb2_grpc.WorkerServicer):
         """See the proto."""
         yield from self._stub.Measure(request, timeout=RPC_SECONDS)
 
+    def Adopt(self, request: pb.AdoptRequest, context: grpc.ServicerContext) -> pb.AdoptReply:
+        """See the proto."""
+        reply: pb.AdoptReply = self._stub.Adopt(request, timeout=RPC_SECONDS)
+        return reply
+
     def Solve(
         self, request_iterator: Iterator[pb.SolveRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.SolveReply]:

@@ -142,6 +142,7 @@ VALUES = {"l1_ratio": "0.5", "loss_parameter": "0.25", "gamma": "0.5", "partitio
 COMPANIONS: dict[str, tuple[str, ...]] = {
     "loss_parameter": ("--loss", "smoothed_hinge"),
     "intercept": ("--loss", "logistic"),
+    "adopt": ("--workers", "7"),
     "manifest": ("--workers", "7"),
     "resume": ("--checkpoint", "7"),
     "allow_change": ("--checkpoint", "7", "--resume"),
