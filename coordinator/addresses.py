@@ -8,7 +8,9 @@ from acccocoa.security import split_address
 
 
 def resolve(workers: str) -> list[str]:
-    """The addresses of 'A:P,B:P,...', 'dns:///NAME:PORT' (every address the name has) or '@FILE' (one a line).
+    """The addresses of 'A:P,B:P,...', 'dns:///NAME:PORT' or '@FILE' (one a line).
+
+    A name stands for every address it has, and for those of IPv6 only when it has no others.
 
     Raises
     ------
@@ -43,5 +45,8 @@ def _every_address(target: str) -> list[str]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise WorkerUnreachable(f"name {host}", f"does not resolve ({error})", "are the workers running?") from error
-    hosts = sorted({str(entry[4][0]) for entry in found})
+    # a worker that a name has both kinds of addresses for is not two workers
+    kinds = {entry[0] for entry in found}
+    kind = socket.AF_INET if socket.AF_INET in kinds else socket.AF_INET6
+    hosts = sorted({str(entry[4][0]) for entry in found if entry[0] == kind})
     return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in hosts]

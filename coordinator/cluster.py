@@ -75,6 +75,7 @@ class Cluster:
     queue : whether to wait for workers that are busy with another job, when it begins
     give_up : looked at while waiting for a lost worker; True ends the wait
     tell : called with a sentence when a worker is lost or found
+    while_waiting : called now and then while answers are waited for, in the thread that waits
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Cluster:
         self._queue = queue
         self._deadline = 0.0
         self.give_up = give_up
+        self.while_waiting: Callable[[], None] = lambda: None
         self._tell = tell
         self._round = 0
         self._lineage = ""
@@ -122,7 +124,7 @@ class Cluster:
         futures = [self._pool.submit(work, link) for link in self.links]
         # with a limit: a signal that another thread receives does not wake this one up, which alone runs the handler
         while wait(futures, SIGNAL_SECONDS).not_done:
-            pass
+            self.while_waiting()
         failures = [error for error in (future.exception() for future in futures) if error is not None]
         if failures:
             raise min(failures, key=lambda error: isinstance(error, StateLost))

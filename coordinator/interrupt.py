@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the round first."""
+"""Ctrl-C, SIGTERM and whoever else asks a run to end: finish the round first."""
 
 import signal
 import threading
@@ -7,23 +7,52 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-@contextmanager
-def interruptible(interrupted: threading.Event) -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM, once, set the event; a second one ends the process at once.
+class Interruption:
+    """Whether the run was asked to end.
 
-    Until what the context yields has been called there is nothing to finish or to save: they raise KeyboardInterrupt.
+    requested : set when it was
     """
-    saving = threading.Event()
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._saving = threading.Event()
+
+    def save_first(self) -> None:
+        """From now on there is something to finish and to save; until then, to be asked raises KeyboardInterrupt."""
+        self._saving.set()
+
+    def ask(self) -> None:
+        """As Ctrl-C does, from any thread; asked again, nothing more happens."""
+        if not self.requested.is_set():
+            signal.raise_signal(signal.SIGINT)
+
+    def announcer(self, tell: Callable[[str], None]) -> Callable[[], None]:
+        """Tells once, when it is called and the run was asked to end, that the round is finished first."""
+        told = False
+
+        def announce() -> None:
+            nonlocal told
+            if self.requested.is_set() and not told:
+                told = True
+                tell("finishing the round under way; Ctrl-C once more ends at once")
+
+        return announce
+
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """A handler for signals, in the main thread."""
+        self.requested.set()
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        if not saving.is_set():
+        if not self._saving.is_set():
             raise KeyboardInterrupt
 
-    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Ctrl-C and SIGTERM, once, ask the run to end; a second one ends the process at once."""
+    interruption = Interruption()
+    previous = {number: signal.signal(number, interruption.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield saving.set
+        yield interruption
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

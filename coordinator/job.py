@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -48,15 +47,15 @@ def train(settings: Settings) -> int:
         if recovery.checkpoint is not None:
             stack.enter_context(checkpoint.claimed(recovery.checkpoint))
             saved = checkpoint.read(recovery.checkpoint) if recovery.resume else None
-        interrupted = threading.Event()
-        save_when_interrupted = stack.enter_context(interruptible(interrupted))
+        interruption = stack.enter_context(interruptible())
         job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
-        service = CoordinatorService(job_id, settings.objective.loss, interrupted)
+        service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
         trace, progress, observers = task.observers(
             stack, settings, service, saved.trace_bytes if saved is not None else 0
         )
 
         cluster, shards = open_cluster(stack, settings, progress, job_id)
+        cluster.while_waiting = interruption.announcer(progress.stage)
         job = task.describe(settings, shards, job_id, manifest)
         if file is not None:
             stack.enter_context(file.room(job.d + 1))
@@ -93,7 +92,7 @@ def train(settings: Settings) -> int:
             settings,
             job_id,
             scaled,
-            interrupted=interrupted,
+            interrupted=interruption.requested,
             observe=observe,
             keep=keep or (lambda _: False),
             round_number=saved.round if saved is not None else 0,
@@ -110,7 +109,7 @@ def train(settings: Settings) -> int:
             f"with {len(shards)} workers of {job.blocks // len(shards)} threads"
         )
         started = time.monotonic()
-        save_when_interrupted()
+        interruption.save_first()
         try:
             outcome = training.run(resync=recovery.resume and not ready)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more

@@ -1,7 +1,7 @@
 """The coordinator's gRPC edge: Watch, Status and Stop of a running job."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -60,12 +60,12 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     Parameters
     ----------
-    interrupted : set by Stop; the run then ends as by Ctrl-C
+    stop : called by Stop, and ends the run as Ctrl-C does
     """
 
-    def __init__(self, job_id: str, loss: str, interrupted: threading.Event) -> None:
+    def __init__(self, job_id: str, loss: str, stop: Callable[[], None]) -> None:
         self._status = pb.StatusReply(job_id=job_id, software_version=__version__, state="starting", loss=loss)
-        self._interrupted = interrupted
+        self._stop = stop
         self._changed = threading.Condition()
 
     def running(self, lam: float, workers: int) -> None:
@@ -115,7 +115,7 @@ class CoordinatorService(coordinator_pb2_grpc.CoordinatorServicer):
 
     def Stop(self, request: pb.StopRequest, context: grpc.ServicerContext) -> pb.StopReply:
         """See the proto."""
-        self._interrupted.set()
+        self._stop()
         return pb.StopReply(state=self.Status(pb.StatusRequest(), context).state)
 
 

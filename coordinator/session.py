@@ -265,12 +265,12 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
     file = None if output.model is None else ModelFile(output.model)
     manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
     with ExitStack() as stack:
-        interrupted = threading.Event()
-        save_when_interrupted = stack.enter_context(interruptible(interrupted))
+        interruption = stack.enter_context(interruptible())
         job_id = uuid.uuid4().hex[:12]
-        service = CoordinatorService(job_id, settings.objective.loss, interrupted)
+        service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
         trace, progress, observers = task.observers(stack, settings, service)
         cluster, shards = open_cluster(stack, settings, progress, job_id)
+        cluster.while_waiting = interruption.announcer(progress.stage)
         job = task.describe(settings, shards, job_id, manifest)
         for warning in warnings(settings.objective.normalize, shards):
             progress.warn(warning)
@@ -281,7 +281,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
             f"{what} on {job.n} examples, {job.d} features, {job.nnz} entries "
             f"with {len(shards)} workers of {job.blocks // len(shards)} threads"
         )
-        save_when_interrupted()
+        interruption.save_first()
         yield Session(
             settings,
             cluster,
@@ -291,7 +291,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
             file,
             progress,
             began,
-            interrupted,
+            interruption.requested,
             trace,
             service,
             observers,

@@ -153,6 +153,33 @@ def test_watch_status_and_stop(launch: Launcher, addresses: str) -> None:
     assert objects[-1].keys() >= {"round", "primal", "dual", "relative_gap", "bytes_pushed", "restart"}
 
 
+def stop(address: str) -> None:
+    with security.open_channel(address) as channel:
+        coordinator_pb2_grpc.CoordinatorStub(channel).Stop(pb.StopRequest(), timeout=RPC_SECONDS)
+
+
+def test_stopped_while_workers_are_waited_for(launch: Launcher) -> None:
+    options = ("--workers", "127.0.0.1:1", "--connect-timeout", 600, "--listen", "127.0.0.1:0")
+    running = launch.start("coordinator", "train", *options)
+    address = running.stderr.search(r"^can be watched at (\S+)$")[1]
+    running.stderr.search("^connecting .*\n")
+    stop(address)
+    finished = running.finish()
+    assert (finished.exit_code, finished.error) == (130, "interrupted")
+
+
+def test_stopped_while_a_lost_worker_is_waited_for(launch: Launcher, sparse: Path) -> None:
+    workers = launch.workers(sparse, 2)
+    running, address = watchable(launch, ",".join(worker.address for worker in workers))
+    running.stderr.search(r"^round 3 ")
+    workers[0].signal(signal.SIGKILL)
+    running.stderr.search("waiting up to 300 s for it")
+    stop(address)
+    finished = running.finish()
+    assert finished.exit_code == 130, finished.stderr
+    assert sidecar(launch.directory / "m")["status"] == "interrupted"
+
+
 def test_watching_nobody(launch: Launcher) -> None:
     finished = launch.run("coordinator", "watch", "127.0.0.1:1")
     assert finished.exit_code == 5
