@@ -1,5 +1,6 @@
 """What both commands share: errors become one line on standard error and the right exit code; options for all."""
 
+import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -7,13 +8,25 @@ from typing import Any, TypeVar
 
 import click
 
-from acccocoa.errors import AcccocoaError
+from acccocoa.errors import AcccocoaError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExitCodes(click.Group):
-    """A click group that ends with an AcccocoaError's own exit code and its message, without a traceback."""
+    """A click group that ends with an AcccocoaError's own exit code and its message, without a traceback.
+
+    A variable in the environment that looks like an option of the command, and is none, is an error, too.
+    """
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click.Group.resolve_command."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not {"--help"} & set(rest):
+            _check_environment(f"{ctx.auto_envvar_prefix}_{name.upper().replace('-', '_')}_", name, command)
+        return name, command, rest
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command line; see click.Group.main."""
@@ -22,6 +35,23 @@ class ExitCodes(click.Group):
         except AcccocoaError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
+
+
+def _check_environment(prefix: str, name: str, command: click.Command) -> None:
+    """Every variable with that prefix is an option of the command.
+
+    Raises
+    ------
+    UsageError : one is not
+    """
+    known = {f"{prefix}{str(parameter.name).upper()}" for parameter in command.params}
+    for parameter in command.params:
+        listed = parameter.envvar
+        known |= {listed} if isinstance(listed, str) else set(listed or ())
+    for variable in sorted(os.environ):
+        if variable.startswith(prefix) and variable not in known:
+            (near,) = difflib.get_close_matches(variable, sorted(known), n=1, cutoff=0.0)
+            raise UsageError(f"environment variable {variable}", f"is no option of {name}", f"{near} is, for example")
 
 
 def _use_endpoint(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:

@@ -40,6 +40,11 @@ def _positive(flag: str, value: float | None) -> None:
         raise UsageError(f"{flag} {value:g}", "must be a finite number > 0")
 
 
+def _whole(flag: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise UsageError(f"{flag} {value}", "must be a whole number >= 1")
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """Which workers take part, and how long to wait for them."""
@@ -76,7 +81,7 @@ class ClusterConfig:
     insecure: bool = option(False, "accept unencrypted connections beyond the loopback interface")
 
     def __post_init__(self) -> None:
-        _positive("--local", self.local)
+        _whole("--local", self.local)
         _positive("--connect-timeout", self.connect_timeout)
         _positive("--silence", self.silence)
         if not (math.isfinite(self.straggler_factor) and self.straggler_factor > 1):
@@ -166,6 +171,11 @@ class ObjectiveConfig:
                 raise UsageError("--multiclass ovr", f"the {self.loss} loss knows no classes")
             if self.positive_label is not None:
                 raise UsageError("--multiclass ovr and --positive-label", "exclude each other")
+        if self.positive_label is not None:
+            if not losses.loss(self.loss, self.loss_parameter).classifier:
+                raise UsageError(f"--positive-label {self.positive_label:g}", f"the {self.loss} loss knows no classes")
+            if not math.isfinite(self.positive_label):
+                raise UsageError(f"--positive-label {self.positive_label:g}", "must be a finite number")
         self._check_intercept()
         if self.resolved_partition(1, 1) == "features":
             self.by_features(np.zeros(1))
@@ -286,7 +296,8 @@ class AlgorithmConfig:
     seed: int = option(0, "seed of the order of visits", metavar="N")
 
     def __post_init__(self) -> None:
-        _positive("--gamma", self.gamma)
+        if not 0.0 < self.gamma <= 1.0:
+            raise UsageError(f"--gamma {self.gamma:g}", "must be between 1/K and 1")
         _positive("--sigma", self.sigma)
         _positive("--local-epochs", self.local_epochs)
         if self.local_epochs is not None and self.local_epochs > LOCAL_EPOCHS_MAX:
@@ -294,7 +305,7 @@ class AlgorithmConfig:
         _positive("--round-seconds", self.round_seconds)
         if self.round_seconds is not None and self.local_epochs is not None:
             raise UsageError("--round-seconds and --local-epochs", "exclude each other", "give one of them")
-        _positive("--threads", self.threads)
+        _whole("--threads", self.threads)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")
 
@@ -311,7 +322,7 @@ class StopConfig:
     def __post_init__(self) -> None:
         _positive("--tol", self.tol)
         _positive("--abs-tol", self.abs_tol)
-        _positive("--max-rounds", self.max_rounds)
+        _whole("--max-rounds", self.max_rounds)
         _positive("--max-seconds", self.max_seconds)
 
 

@@ -22,6 +22,15 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Choice(click.Choice[str]):
+    """One of these words; hyphens stand for underscores, and the other way round."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word as it is listed."""
+        same = (word for word in self.choices if word.replace("_", "-") == str(value).replace("_", "-"))
+        return super().convert(next(same, value), param, ctx)
+
+
 def option(
     default: Any,
     help: str,
@@ -40,7 +49,7 @@ def option(
     type : click type; taken from the default when None
     """
     if choices:
-        type = click.Choice(list(choices))
+        type = Choice(list(choices))
     return dataclasses.field(default=default, metadata={"help": help, "flag": flag, "type": type, "metavar": metavar})
 
 

@@ -179,7 +179,7 @@ class Problem:
 
     def certified(self, objective_a: float, objective_b: float) -> "Certified":
         """See PrimalDual: O_B = P, O_A = -D."""
-        return Certified(objective_b, -objective_a)
+        return Certified(objective_b, 0.0 - objective_a)  # never -0.0
 
     def at_hand(self, best: "Certified", now: "Certified") -> "Certified":
         """See PrimalDual: w is the model."""
@@ -366,7 +366,7 @@ class FeatureProblem:
 
     def certified(self, objective_a: float, objective_b: float) -> "Certified":
         """See PrimalDual: O_A = P, O_B = -D."""
-        return Certified(objective_a, -objective_b)
+        return Certified(objective_a, 0.0 - objective_b)
 
     def at_hand(self, best: "Certified", now: "Certified") -> "Certified":
         """See PrimalDual: alpha is the model."""

@@ -5,6 +5,7 @@ Plaintext is accepted on the loopback interface, and elsewhere only when the use
 
 import ipaddress
 import re
+import socket
 
 import grpc
 
@@ -85,6 +86,29 @@ def open_channel(address: str, insecure: bool = False) -> grpc.Channel:
     return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
+def _require_free(address: str, host: str, port: int) -> None:
+    """Bind that port here first, for an error before gRPC logs its own."""
+    failure: OSError | None = None
+    try:
+        for family, kind, protocol, _, found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(found)
+            except OSError as error:
+                failure = error
+            else:
+                return
+    except OSError as error:
+        failure = error
+    if failure is not None:
+        raise UsageError(
+            f"--listen {address}",
+            f"cannot be bound ({failure.strerror})",
+            "is the port in use, or the address not of this machine?",
+        ) from failure
+
+
 def bind(server: grpc.Server, address: str, insecure: bool = False) -> str:
     """Listen on host:port (port 0: any free one); returns host:port with the port in use.
 
@@ -93,7 +117,8 @@ def bind(server: grpc.Server, address: str, insecure: bool = False) -> str:
     UsageError : the address is malformed or taken, or plaintext is not allowed for it
     """
     _require_plaintext_allowed(address, insecure)
-    host, _ = split_address(address)
+    host, wanted = split_address(address)
+    _require_free(address, host, wanted)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:

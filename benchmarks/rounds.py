@@ -61,7 +61,7 @@ def main(
 
             def observe(seen: CertifiedRound, reached: dict[float, int] = reached) -> None:
                 for gap in GAPS:
-                    if seen.relative_gap <= gap:
+                    if seen.best_relative_gap <= gap:
                         reached.setdefault(gap, seen.round)
 
             problem = Problem(loss, strength, examples.n)

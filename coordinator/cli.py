@@ -62,7 +62,7 @@ def train(
     Minimises (1/n) sum_i loss(y_i, x_i'w) + lam (l1_ratio |w|_1 + (1 - l1_ratio)/2 |w|^2).
 
     Exit codes: 0 converged to --tol; 2 wrong usage; 3 stopped by a limit; 4 bad data; 5 a worker could not be reached
-    or was lost; 6 numerically inconsistent; 130 interrupted (the model is written all the same).
+    or was lost; 6 numerically inconsistent; 130 interrupted (the model is written, if training had begun).
     """
     from coordinator import job  # gRPC and numba take a moment to import: not for --help
     from coordinator.settings import Settings
@@ -150,7 +150,7 @@ def _end(run: Callable[[], int]) -> NoReturn:
 @main.command()
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--insecure", is_flag=True, help="allow an unencrypted connection beyond the loopback interface")
-@click.option("--json", "as_json", is_flag=True, help="a JSON object a line")
+@click.option("--json", "as_json", envvar="ACCCOCOA_WATCH_JSON", is_flag=True, help="a JSON object a line")
 def watch(address: str, insecure: bool, as_json: bool) -> None:
     """Follow the job of the coordinator at HOST:PORT (its --listen) until it ends."""
     from google.protobuf.json_format import MessageToDict

@@ -13,7 +13,7 @@ from acccocoa import loading
 from acccocoa.config import OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
 from acccocoa.problem import FeatureProblem, Problem
-from coordinator import checkpoint, multiclass, task
+from coordinator import checkpoint, multiclass, report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
 from coordinator.interrupt import interruptible
@@ -106,7 +106,7 @@ def train(settings: Settings) -> int:
         service.running(problem.lam, len(shards))
         progress.stage(
             f"{'training' if saved is None else 'going on'} on {job.n} examples, {job.d} features, {job.nnz} entries "
-            f"with {len(shards)} workers of {job.blocks // len(shards)} threads"
+            f"with {report.counted(len(shards), 'worker')} of {report.counted(job.blocks // len(shards), 'thread')}"
         )
         started = time.monotonic()
         interruption.save_first()
@@ -145,7 +145,7 @@ def train(settings: Settings) -> int:
     summary["seconds"]["total"] = time.monotonic() - began
     if output.json:
         print(json.dumps(summary), flush=True)
-    elif not output.quiet:
+    if not output.quiet:
         with suppress(OSError):  # nobody reads it any more
             print(_sentence(outcome, output), file=sys.stderr, flush=True)
     return EXIT_CODES[outcome.status]
@@ -218,7 +218,7 @@ def _summary(
         "adopted": cluster.adopted,
         "addresses": [link.address for link in cluster.links],
         "seconds": {
-            "load": max(0.0, seconds_before - compile_seconds),
+            "load": task.load_seconds(settings.cluster, shards, seconds_before),
             "compile": compile_seconds,
             "solve": outcome.solve_seconds,
             "total": seconds_before + outcome.solve_seconds,

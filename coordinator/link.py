@@ -85,6 +85,7 @@ class WorkerLink:
         self.part: Part | None = None
         self.elsewhere: str | None = None
         self._rows = 0
+        self._holds = ""
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
         self._silence = silence
@@ -94,7 +95,7 @@ class WorkerLink:
         self._connect(address)
 
     def __str__(self) -> str:
-        return f"worker {self.address} (rank {self.rank})"
+        return f"worker {self.address}" + (f" ({self._holds})" if self._holds else "")
 
     def _connect(self, address: str) -> None:
         self._channel = security.open_channel(address, self._insecure)
@@ -152,6 +153,8 @@ class WorkerLink:
             )
         except grpc.RpcError as error:
             raise self._translate(error) from error
+        part = _part(reply)
+        self._holds = str(part) if part is not None else reply.shard
         return ShardDescription(
             address=self.address,
             protocol_version=reply.protocol_version,
@@ -168,7 +171,7 @@ class WorkerLink:
             by_features=reply.by_features,
             features=reply.features,
             source=reply.shard,
-            part=_part(reply),
+            part=part,
             index_base=reply.index_base if reply.HasField("index_base") else None,
             largest_weight=reply.largest_weight,
             sizes=_sizes(reply.sizes),

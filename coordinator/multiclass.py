@@ -41,7 +41,7 @@ def train(settings: Settings) -> int:
             opened.file.save(task.model_of(settings.objective, whole, w), summary)
     if output.json:
         print(json.dumps(summary), flush=True)
-    elif not output.quiet:
+    if not output.quiet:
         written = f"; the model is in {output.model}" if output.model else ""
         with suppress(OSError):  # nobody reads it any more
             print(

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Literal
@@ -10,7 +11,7 @@ import numpy as np
 
 from acccocoa import loading
 from acccocoa.config import ClusterConfig, OutputConfig
-from acccocoa.errors import UsageError
+from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.model import sidecar_path
 from acccocoa.weights import read as read_weights
@@ -53,7 +54,7 @@ def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | Non
 
 
 def check_outputs(data: Sequence[str], output: OutputConfig) -> None:
-    """What is written replaces neither DATA nor each other.
+    """What is written replaces neither DATA nor each other, nor what standard output is redirected to.
 
     Raises
     ------
@@ -64,11 +65,25 @@ def check_outputs(data: Sequence[str], output: OutputConfig) -> None:
         written.append(("--model", os.fspath(sidecar_path(output.model))))
     paths = [(flag, path) for flag, path in written if path is not None]
     for flag, path in paths:
+        if _is_standard_output(path):
+            raise UsageError(
+                f"{flag} {path}",
+                "would replace the file that standard output goes to",
+                "redirect it to another one (the model's PATH.json holds the object that --json prints)",
+            )
         if os.path.isfile(path) and any(os.path.isfile(name) and os.path.samefile(path, name) for name in data):  # noqa: PTH113, PTH121  # pathlib's raise on impossible names
             raise UsageError(f"{flag} {path}", "would replace DATA", "choose another name")
     for (first, path), (second, other) in itertools.combinations(paths, 2):
         if os.path.realpath(path) == os.path.realpath(other):
             raise UsageError(f"{first} and {second}", f"are both written to {path}", "choose two names")
+
+
+def _is_standard_output(path: str) -> bool:
+    try:
+        out = os.fstat(1)
+        return stat.S_ISREG(out.st_mode) and os.path.samestat(out, os.stat(path))  # noqa: PTH116  # as above
+    except (OSError, ValueError):
+        return False
 
 
 def _divisible(settings: Settings, examples: Examples) -> tuple[Literal["examples", "features"], int]:
@@ -87,13 +102,17 @@ def open_cluster(
     def read() -> Examples:
         progress.stage(f"reading {', '.join(settings.data)}")
         reading = settings.reading
-        return loading.load(
+        examples = loading.load(
             settings.data,
             zero_based=reading.zero_based,
             dtype=np.dtype(reading.dtype).type,
             threads=cores,
             places=reading.places,
         ).examples
+        positive = settings.objective.positive_label
+        if positive is not None and positive not in examples.labels:
+            raise DataError(f"--positive-label {positive:g}", f"does not occur in {', '.join(settings.data)}")
+        return examples
 
     def connect(links: list[WorkerLink]) -> Cluster:
         cluster = Cluster(
@@ -116,7 +135,7 @@ def open_cluster(
             if len(targets) > most:
                 raise UsageError(f"--workers {workers}", f"there are only {most} {by}", "use fewer workers")
             hashes = deal.deal(stack, examples, len(targets), by, config.deal)
-        progress.stage(f"connecting to {workers}: {len(targets)} workers")
+        progress.stage(f"connecting to {workers}: {report.counted(len(targets), 'worker')}")
 
         def wherever_it_is() -> list[str]:
             # a worker may come back at another address of the same name; its shard's hash tells
@@ -138,7 +157,7 @@ def open_cluster(
     count = config.local or max(1, min(cores // threads, most, examples.nnz // ENTRIES_WORTH_A_WORKER))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
-    progress.stage(f"starting {count} workers")
+    progress.stage(f"starting {report.counted(count, 'worker')}")
     state = settings.recovery.checkpoint
     weights = None if settings.reading.weights is None else read_weights(settings.reading.weights, examples.n)
     local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state, weights))

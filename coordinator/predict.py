@@ -137,7 +137,13 @@ def _check_out(out: str, inputs: dict[str, str]) -> None:
 @click.option("--model", "model_path", required=True, metavar="PATH", help="Model that train (or LIBLINEAR) wrote.")
 @click.option("--out", metavar="PATH", help="File for the predictions, one a line [default: standard output].")
 @click.option("--probability", is_flag=True, help="Write the probability of each label too (logistic loss only).")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
+@click.option(
+    "--json",
+    "as_json",
+    envvar="ACCCOCOA_PREDICT_JSON",
+    is_flag=True,
+    help="Print the result as one JSON object on standard output.",
+)
 @click.option("--zero-based", is_flag=True, help="Feature indices in DATA begin at 0.")
 @s3_endpoint
 @click.option(

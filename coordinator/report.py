@@ -24,9 +24,12 @@ PLAIN_SECONDS = 2.0
 
 PLAIN_FIRST = 5
 
+FORECAST_REACH = 20.0
+"""A forecast goes so many times as far as the run has come, and no further."""
+
 
 def trace_object(seen: CertifiedRound) -> dict[str, object]:
-    """One line of the trace (docs/trace.md)."""
+    """One line of the trace: primal, dual, gaps of the pair (y_t, w_t); what is called best: of the best pair."""
     return {
         "round": seen.round,
         "seconds": seen.seconds,
@@ -35,8 +38,9 @@ def trace_object(seen: CertifiedRound) -> dict[str, object]:
         "primal": seen.certified.primal,
         "dual": seen.certified.dual,
         "gap": seen.certified.gap,
-        "relative_gap": seen.relative_gap,
+        "relative_gap": seen.certified.relative_gap,
         "best_gap": seen.best_gap,
+        "best_relative_gap": seen.best_relative_gap,
         "restart": seen.restart,
         "bytes_pushed": seen.bytes_pushed,
         "bytes_returned": seen.bytes_returned,
@@ -93,14 +97,17 @@ class Trace:
 
 
 class Forecast:
-    """Seconds until the target, from the trend of the relative gap's logarithm over the last certified rounds."""
+    """Seconds until the target, from the trend of the relative gap's logarithm over the last certified rounds.
+
+    Nothing is told beyond FORECAST_REACH times what the run has taken: a trend of a few rounds does not hold so long.
+    """
 
     def __init__(self, target: float) -> None:
         self._target = target
         self._seen: list[tuple[float, float]] = []
 
     def remaining(self, seconds: float, relative_gap: float) -> float | None:
-        """Forecast after one more certified round; None while there is no falling trend."""
+        """Forecast after one more certified round; None while there is no falling trend, or hardly one."""
         if relative_gap > 0:
             self._seen = [*self._seen[-3:], (seconds, math.log(relative_gap))]
         if not self._seen:
@@ -108,16 +115,17 @@ class Forecast:
         (first_seconds, first), (last_seconds, last) = self._seen[0], self._seen[-1]
         if last >= first or last_seconds <= first_seconds:
             return None
-        return max(0.0, (last - math.log(self._target)) * (last_seconds - first_seconds) / (first - last))
+        remaining = max(0.0, (last - math.log(self._target)) * (last_seconds - first_seconds) / (first - last))
+        return remaining if remaining <= FORECAST_REACH * seconds else None
 
 
 def describe(seen: CertifiedRound, remaining: float | None) -> str:
-    """A certified round in one line."""
+    """A certified round in one line: the values that the run would end with."""
     left = "" if remaining is None else f"  about {duration(remaining)} left"
     megabytes = (seen.bytes_pushed + seen.bytes_returned) / 1e6
     return (
-        f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {seen.relative_gap:.2e}  "
-        f"primal {seen.certified.primal:.8g}  {megabytes:.1f} MB  {duration(seen.seconds)}{left}"
+        f"round {seen.round}  passes {seen.data_passes:.1f}  relative gap {max(0.0, seen.standing.relative_gap):.2e}  "
+        f"primal {seen.standing.primal:.8g}  {megabytes:.1f} MB  {duration(seen.seconds)}{left}"
     )
 
 
@@ -138,6 +146,11 @@ def conclude(settings: OutputConfig, summary: Mapping[str, object], for_a_person
             print(for_a_person, flush=True)
         elif not settings.quiet:
             print(for_a_person, file=sys.stderr, flush=True)
+
+
+def counted(number: int, what: str) -> str:
+    """'1 worker', '2 workers'."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -207,7 +220,7 @@ class LiveProgress(_Closing):
     def __call__(self, seen: CertifiedRound) -> None:
         """Show the round."""
         self._last = describe(seen, None)
-        self._line.update(describe(seen, self._forecast.remaining(seen.seconds, seen.relative_gap)))
+        self._line.update(describe(seen, self._forecast.remaining(seen.seconds, seen.standing.relative_gap)))
 
 
 class PlainProgress(_Closing):
@@ -237,7 +250,7 @@ class PlainProgress(_Closing):
 
     def __call__(self, seen: CertifiedRound) -> None:
         """Print the round, unless one was printed a moment ago."""
-        line = describe(seen, self._forecast.remaining(seen.seconds, seen.relative_gap))
+        line = describe(seen, self._forecast.remaining(seen.seconds, seen.standing.relative_gap))
         now = self._clock()
         if self._printed < PLAIN_FIRST or now - self._printed_at >= PLAIN_SECONDS:
             self._printed += 1

@@ -239,7 +239,7 @@ class Session:
             "reconnects": self.cluster.lost_and_found,
             "replayed": self.cluster.replayed,
             "seconds": {
-                "load": max(0.0, self._started - self.began - compile_seconds),
+                "load": task.load_seconds(self.settings.cluster, self.shards, self._started - self.began),
                 "compile": compile_seconds,
                 "solve": now - self._started,
                 "total": now - self.began,
@@ -279,7 +279,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
         )
         progress.stage(
             f"{what} on {job.n} examples, {job.d} features, {job.nnz} entries "
-            f"with {len(shards)} workers of {job.blocks // len(shards)} threads"
+            f"with {report.counted(len(shards), 'worker')} of {report.counted(job.blocks // len(shards), 'thread')}"
         )
         interruption.save_first()
         yield Session(

@@ -68,7 +68,13 @@ class Size(click.ParamType[int]):
     show_default="all processors",
     help="Threads that parse DATA.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest on standard output.")
+@click.option(
+    "--json",
+    "as_json",
+    envvar="ACCCOCOA_SHARD_JSON",
+    is_flag=True,
+    help="Print the manifest on standard output.",
+)
 @s3_endpoint
 def shard(
     data: tuple[str, ...],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import __version__
-from acccocoa.config import ObjectiveConfig, StopConfig
+from acccocoa.config import ClusterConfig, ObjectiveConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.folds import Fold
 from acccocoa.losses import Vector, loss
@@ -244,6 +244,16 @@ def observers(
     if output.listen is not None:
         progress.stage(f"can be watched at {server.address}")
     return trace, progress, found
+
+
+def load_seconds(cluster: ClusterConfig, shards: Sequence[ShardDescription], before: float) -> float:
+    """How long it took until the data was loaded, without compiling.
+
+    before : seconds from the start of the command to the first round
+    """
+    if cluster.workers is not None and cluster.deal is None:  # the workers had it before
+        return max(shard.load_seconds for shard in shards)
+    return max(0.0, before - max(shard.compile_seconds for shard in shards))
 
 
 def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription]) -> dict[str, Any]:

@@ -81,15 +81,20 @@ class WorkerFigures:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedRound:
-    """A certified round; one line of the trace. certified is of the pair (y_t, w_t), the gaps are of the best pair."""
+    """A certified round; one line of the trace.
+
+    certified : of the pair (y_t, w_t);  standing : of what the run would end with now, as in Outcome
+    best_gap, best_relative_gap : of the best pair seen
+    """
 
     round: int
     seconds: float
     data_passes: float
     theta: float
     certified: Certified
-    relative_gap: float
+    standing: Certified
     best_gap: float
+    best_relative_gap: float
     restart: bool
     bytes_pushed: int
     bytes_returned: int
@@ -509,8 +514,9 @@ class Training:
                 data_passes=self.passes,
                 theta=loop.theta,
                 certified=certified,
-                relative_gap=self.best.relative_gap,
+                standing=loop.problem.at_hand(self.best.certified, certified),
                 best_gap=self.best.gap,
+                best_relative_gap=self.best.relative_gap,
                 restart=loop.restarts > self._restarts_seen,
                 bytes_pushed=self._workers.bytes_pushed,
                 bytes_returned=self._workers.bytes_returned,

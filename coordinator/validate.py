@@ -42,7 +42,11 @@ if TYPE_CHECKING:
     help="Threads that parse DATA.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output, and nothing else there."
+    "--json",
+    "as_json",
+    envvar="ACCCOCOA_VALIDATE_JSON",
+    is_flag=True,
+    help="Print one JSON object on standard output, and nothing else there.",
 )
 @s3_endpoint
 def validate(data: tuple[str, ...], zero_based: bool, dtype: str, max_faults: int, threads: int, as_json: bool) -> None:

@@ -57,6 +57,7 @@ def run(
     UsageError : the address cannot be bound, or may not be served unencrypted; the state directory cannot be used
     DataError : the shard cannot be read
     """
+    source.check(shard)
     handlers = ThreadPoolExecutor(HANDLERS, thread_name_prefix="grpc")
     grpc_server = grpc.server(handlers, options=security.SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS)
     service = WorkerService()

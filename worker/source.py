@@ -1,14 +1,16 @@
 """SHARD as the user names it -> what the worker holds."""
 
+import errno
+import os
 import re
 import time
 from dataclasses import replace
 
 import numpy as np
 
-from acccocoa import dealing, loading, manifest, partition
+from acccocoa import dealing, loading, manifest, objectstore, partition
 from acccocoa.cache import NOWHERE, Places
-from acccocoa.errors import UsageError
+from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT
 from acccocoa.manifest import By, Part
 from acccocoa.weights import read as read_weights
@@ -36,6 +38,25 @@ def sibling(source: str, part: Part, number: int) -> str:
     if found.id != part.whole:
         raise UsageError(beside + manifest.NAME, f"is not what {source} was cut by")
     return beside + found.shards[number].file
+
+
+def check(source: str) -> None:
+    """Look whether there is something to load, before anything else is begun.
+
+    Raises
+    ------
+    DataError : there is no such file, or it may not be read
+    """
+    match = _PART.match(source)
+    name = source if match is None else match["file"]
+    if objectstore.is_s3(name):
+        return
+    try:
+        os.stat(name)  # noqa: PTH116  # pathlib's raises on impossible names, too
+        if not os.access(name, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (OSError, ValueError) as error:
+        raise DataError(name, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def load(

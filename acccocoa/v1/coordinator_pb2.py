@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63\x63\x63ocoa/v1/coordinator.proto\x12\x0b\x61\x63\x63\x63ocoa.v1\"\x0e\n\x0cWatchRequest\"\xe3\x01\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x13\n\x0b\x64\x61ta_passes\x18\x03 \x01(\x01\x12\r\n\x05theta\x18\x04 \x01(\x01\x12\x0e\n\x06primal\x18\x05 \x01(\x01\x12\x0c\n\x04\x64ual\x18\x06 \x01(\x01\x12\x0b\n\x03gap\x18\x07 \x01(\x01\x12\x14\n\x0crelative_gap\x18\x08 \x01(\x01\x12\x10\n\x08\x62\x65st_gap\x18\t \x01(\x01\x12\x0f\n\x07restart\x18\n \x01(\x08\x12\x14\n\x0c\x62ytes_pushed\x18\x0b \x01(\x04\x12\x16\n\x0e\x62ytes_returned\x18\x0c \x01(\x04\"\x0f\n\rStatusRequest\"\x9a\x01\n\x0bStatusReply\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04loss\x18\x04 \x01(\t\x12\x0b\n\x03lam\x18\x05 \x01(\x01\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12&\n\x04last\x18\x07 \x01(\x0b\x32\x18.acccocoa.v1.RoundReport\"\r\n\x0bStopRequest\"\x1a\n\tStopReply\x12\r\n\x05state\x18\x01 \x01(\t2\xc7\x01\n\x0b\x43oordinator\x12>\n\x05Watch\x12\x19.acccocoa.v1.WatchRequest\x1a\x18.acccocoa.v1.RoundReport0\x01\x12>\n\x06Status\x12\x1a.acccocoa.v1.StatusRequest\x1a\x18.acccocoa.v1.StatusReply\x12\x38\n\x04Stop\x12\x18.acccocoa.v1.StopRequest\x1a\x16.acccocoa.v1.StopReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61\x63\x63\x63ocoa/v1/coordinator.proto\x12\x0b\x61\x63\x63\x63ocoa.v1\"\x0e\n\x0cWatchRequest\"\xae\x02\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0f\n\x07seconds\x18\x02 \x01(\x01\x12\x13\n\x0b\x64\x61ta_passes\x18\x03 \x01(\x01\x12\r\n\x05theta\x18\x04 \x01(\x01\x12\x0e\n\x06primal\x18\x05 \x01(\x01\x12\x0c\n\x04\x64ual\x18\x06 \x01(\x01\x12\x0b\n\x03gap\x18\x07 \x01(\x01\x12\x14\n\x0crelative_gap\x18\x08 \x01(\x01\x12\x10\n\x08\x62\x65st_gap\x18\t \x01(\x01\x12\x19\n\x11\x62\x65st_relative_gap\x18\r \x01(\x01\x12\x17\n\x0fstanding_primal\x18\x0e \x01(\x01\x12\x15\n\rstanding_dual\x18\x0f \x01(\x01\x12\x0f\n\x07restart\x18\n \x01(\x08\x12\x14\n\x0c\x62ytes_pushed\x18\x0b \x01(\x04\x12\x16\n\x0e\x62ytes_returned\x18\x0c \x01(\x04\"\x0f\n\rStatusRequest\"\x9a\x01\n\x0bStatusReply\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x18\n\x10software_version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04loss\x18\x04 \x01(\t\x12\x0b\n\x03lam\x18\x05 \x01(\x01\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12&\n\x04last\x18\x07 \x01(\x0b\x32\x18.acccocoa.v1.RoundReport\"\r\n\x0bStopRequest\"\x1a\n\tStopReply\x12\r\n\x05state\x18\x01 \x01(\t2\xc7\x01\n\x0b\x43oordinator\x12>\n\x05Watch\x12\x19.acccocoa.v1.WatchRequest\x1a\x18.acccocoa.v1.RoundReport0\x01\x12>\n\x06Status\x12\x1a.acccocoa.v1.StatusRequest\x1a\x18.acccocoa.v1.StatusReply\x12\x38\n\x04Stop\x12\x18.acccocoa.v1.StopRequest\x1a\x16.acccocoa.v1.StopReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST']._serialized_start=46
   _globals['_WATCHREQUEST']._serialized_end=60
   _globals['_ROUNDREPORT']._serialized_start=63
-  _globals['_ROUNDREPORT']._serialized_end=290
-  _globals['_STATUSREQUEST']._serialized_start=292
-  _globals['_STATUSREQUEST']._serialized_end=307
-  _globals['_STATUSREPLY']._serialized_start=310
-  _globals['_STATUSREPLY']._serialized_end=464
-  _globals['_STOPREQUEST']._serialized_start=466
-  _globals['_STOPREQUEST']._serialized_end=479
-  _globals['_STOPREPLY']._serialized_start=481
-  _globals['_STOPREPLY']._serialized_end=507
-  _globals['_COORDINATOR']._serialized_start=510
-  _globals['_COORDINATOR']._serialized_end=709
+  _globals['_ROUNDREPORT']._serialized_end=365
+  _globals['_STATUSREQUEST']._serialized_start=367
+  _globals['_STATUSREQUEST']._serialized_end=382
+  _globals['_STATUSREPLY']._serialized_start=385
+  _globals['_STATUSREPLY']._serialized_end=539
+  _globals['_STOPREQUEST']._serialized_start=541
+  _globals['_STOPREQUEST']._serialized_end=554
+  _globals['_STOPREPLY']._serialized_start=556
+  _globals['_STOPREPLY']._serialized_end=582
+  _globals['_COORDINATOR']._serialized_start=585
+  _globals['_COORDINATOR']._serialized_end=784
 # @@protoc_insertion_point(module_scope)

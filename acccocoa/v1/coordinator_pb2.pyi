@@ -46,6 +46,9 @@ class RoundReport(_message.Message):
     GAP_FIELD_NUMBER: _builtins.int
     RELATIVE_GAP_FIELD_NUMBER: _builtins.int
     BEST_GAP_FIELD_NUMBER: _builtins.int
+    BEST_RELATIVE_GAP_FIELD_NUMBER: _builtins.int
+    STANDING_PRIMAL_FIELD_NUMBER: _builtins.int
+    STANDING_DUAL_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
     BYTES_PUSHED_FIELD_NUMBER: _builtins.int
     BYTES_RETURNED_FIELD_NUMBER: _builtins.int
@@ -59,8 +62,13 @@ class RoundReport(_message.Message):
     """maximised: gap = primal - dual"""
     gap: _builtins.float
     relative_gap: _builtins.float
-    """of the best pair seen"""
+    """gap / max(|primal|, tiny)"""
     best_gap: _builtins.float
+    """of the best pair seen"""
+    best_relative_gap: _builtins.float
+    standing_primal: _builtins.float
+    """of what the run would end with now"""
+    standing_dual: _builtins.float
     restart: _builtins.bool
     bytes_pushed: _builtins.int
     bytes_returned: _builtins.int
@@ -76,13 +84,16 @@ class RoundReport(_message.Message):
         gap: _builtins.float = ...,
         relative_gap: _builtins.float = ...,
         best_gap: _builtins.float = ...,
+        best_relative_gap: _builtins.float = ...,
+        standing_primal: _builtins.float = ...,
+        standing_dual: _builtins.float = ...,
         restart: _builtins.bool = ...,
         bytes_pushed: _builtins.int = ...,
         bytes_returned: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_gap", b"best_gap", "bytes_pushed", b"bytes_pushed", "bytes_returned", b"bytes_returned", "data_passes", b"data_passes", "dual", b"dual", "gap", b"gap", "primal", b"primal", "relative_gap", b"relative_gap", "restart", b"restart", "round", b"round", "seconds", b"seconds", "theta", b"theta"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best_gap", b"best_gap", "best_relative_gap", b"best_relative_gap", "bytes_pushed", b"bytes_pushed", "bytes_returned", b"bytes_returned", "data_passes", b"data_passes", "dual", b"dual", "gap", b"gap", "primal", b"primal", "relative_gap", b"relative_gap", "restart", b"restart", "round", b"round", "seconds", b"seconds", "standing_dual", b"standing_dual", "standing_primal", b"standing_primal", "theta", b"theta"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

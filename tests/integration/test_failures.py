@@ -6,6 +6,8 @@ That nobody prints a traceback, and that nothing is left running or lying about,
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,25 @@ def test_wrong_usage(arguments: tuple[str, ...], words: tuple[str, ...], launch:
     failed(launch.run("coordinator", "train", "--quiet", *arguments), 2, *words)
     assert list(launch.directory.iterdir()) == [data]
     assert data.read_bytes() == sparse_text(20, 5)
+
+
+def test_standard_output_in_the_file_that_the_sidecar_replaces(launch: Launcher) -> None:
+    (launch.directory / "x").write_bytes(sparse_text(20, 5))
+    command = [sys.executable, "-m", "coordinator", "train", "x", "--json", "--model", "m"]
+    with (launch.directory / "m.json").open("w") as out:
+        done = subprocess.run(
+            command, cwd=launch.directory, stdout=out, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=False
+        )
+    assert done.returncode == 2
+    assert b"--model m.json: would replace the file that standard output goes to" in done.stderr
+    assert sorted(path.name for path in launch.directory.iterdir()) == ["m.json", "x"]
+
+
+def test_a_positive_label_that_does_not_occur_starts_no_worker(launch: Launcher) -> None:
+    (launch.directory / "x").write_bytes(sparse_text(20, 5))
+    finished = launch.run("coordinator", "train", "x", "--positive-label", 7)
+    failed(finished, 4, "--positive-label 7: does not occur in x")
+    assert "starting" not in finished.stderr
 
 
 def test_more_workers_than_examples(launch: Launcher) -> None:

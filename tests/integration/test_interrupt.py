@@ -38,6 +38,7 @@ def test_a_signal_finishes_the_round(number: signal.Signals, launch: Launcher, s
     finished = running.finish()
     assert finished.exit_code == 130, finished.stderr
     assert only_json(finished.stdout)["status"] == "interrupted"
+    assert finished.error.startswith("interrupted: primal ")
     check_model(launch.directory, sparse)
     assert not any(map(alive, workers))
 
@@ -115,7 +116,7 @@ def test_an_embedded_worker_that_is_killed_is_started_again(launch: Launcher, sp
     running = launch.start("coordinator", "train", sparse, "--local", 2, *LONG, "--model", "m", "--json")
     workers = begun(running)
     psutil.Process(workers[0]).kill()
-    running.stderr.search(r"worker .* is back")
+    running.stderr.search(r"worker \S+ \(part \d of 2\) is back")
     wait_until(lambda: len([pid for pid in running.children if alive(pid)]) == 2, "two workers again")
     running.signal(signal.SIGINT)
     finished = running.finish()

@@ -22,8 +22,8 @@ KEYS = {
 """Of the --json object, by the contract."""
 
 TRACE_KEYS = {
-    "round", "seconds", "data_passes", "theta", "primal", "dual", "gap", "relative_gap", "best_gap", "restart",
-    "bytes_pushed", "bytes_returned", "workers",
+    "round", "seconds", "data_passes", "theta", "primal", "dual", "gap", "relative_gap", "best_gap",
+    "best_relative_gap", "restart", "bytes_pushed", "bytes_returned", "workers",
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
     assert result["bytes"].keys() == {"pushed", "returned"}
     assert all(count > 80 * 8 * result["rounds"] for count in result["bytes"].values())
 
-    check_progress(finished.stderr)
+    check_progress(finished.stderr, result)
     check_trace(launch.directory / "t", result)
     assert sorted(path.name for path in launch.directory.iterdir()) == ["m", "m.json", "t"]
 
@@ -87,12 +87,15 @@ def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
     assert predicted.stderr == f"accuracy = {100 * correct / data.n:.6g}% ({correct}/{data.n})\n"
 
 
-def check_progress(stderr: str) -> None:
-    lines = stderr.splitlines()
+def check_progress(stderr: str, result: dict[str, Any]) -> None:
+    *lines, conclusion = stderr.splitlines()
+    assert conclusion.startswith("converged: primal ")
     assert "\r" not in stderr
     assert "\x1b" not in stderr
     assert all(line.startswith(("reading ", "starting 2 workers", "training on ", "round ")) for line in lines), stderr
-    assert lines[-1].startswith("round ")
+    assert lines[-1].startswith(f"round {result['rounds']} ")
+    assert f"  relative gap {result['relative_gap']:.2e}  primal {result['primal']:.8g}  " in lines[-1]
+    assert "with 2 workers of 1 thread\n" in stderr
 
 
 def check_trace(path: Path, result: dict[str, Any]) -> None:
@@ -109,7 +112,8 @@ def check_trace(path: Path, result: dict[str, Any]) -> None:
     assert all(line["gap"] == line["primal"] - line["dual"] >= line["best_gap"] for line in trace)
     last = trace[-1]
     assert last["round"] == result["rounds"]
-    assert last["relative_gap"] <= 1e-3
+    assert last["best_relative_gap"] <= 1e-3
+    assert all(line["relative_gap"] == line["gap"] / line["primal"] for line in trace)
     assert min(line["primal"] for line in trace) == result["primal"]
     assert sum(line["restart"] for line in trace) <= result["restarts"]
 

@@ -83,7 +83,14 @@ def test_addresses_that_cannot_be_served(
     assert (finished.exit_code, finished.stdout) == (2, "")
     assert finished.error.startswith("error: ")
     assert all(word in finished.error for word in words), finished.stderr
+    assert finished.stderr.count("\n") == 1  # gRPC has nothing to say
     assert Client(pair[0].address).status() == "SERVING"
+
+
+def test_a_shard_that_is_not_there_is_served_nowhere(launch: Launcher) -> None:
+    finished = launch.worker(launch.directory / "nosuch").finish()
+    assert (finished.exit_code, finished.stdout) == (4, "")
+    assert finished.error == f"error: {launch.directory / 'nosuch'}: cannot be read: No such file or directory"
 
 
 def test_insecure_is_for_networks_that_are_trusted(launch: Launcher, sparse: Path) -> None:

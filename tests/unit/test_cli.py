@@ -72,6 +72,27 @@ def test_wrong_usage(command: click.Group, arguments: list[str], message: str) -
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments", "variable", "near"),
+    [
+        (coordinator, ["train", "x"], "ACCCOCOA_TRAIN_LAMBDA", "ACCCOCOA_TRAIN_LAM"),
+        (coordinator, ["train", "x"], "ACCCOCOA_TRAIN_MAX_ROUND", "ACCCOCOA_TRAIN_MAX_ROUNDS"),
+        (coordinator, ["validate", "x"], "ACCCOCOA_VALIDATE_JSONS", "ACCCOCOA_VALIDATE_JSON"),
+        (worker, ["serve"], "ACCCOCOA_SERVE_SHARDS", "ACCCOCOA_SERVE_SHARD"),
+    ],
+)
+def test_a_variable_that_is_no_option(command: click.Group, arguments: list[str], variable: str, near: str) -> None:
+    result = CliRunner().invoke(command, arguments, env={variable: "1"})
+    assert result.exit_code == 2
+    assert (
+        result.stderr
+        == f"error: environment variable {variable}: is no option of {arguments[0]}; {near} is, for example\n"
+    )
+    # of another command, it is none of this one's business; and help is always to be had
+    assert CliRunner().invoke(command, [arguments[0], "--help"], env={variable: "1"}).exit_code == 0
+    assert "variable" not in CliRunner().invoke(coordinator, ["predict"], env={variable: "1"}).stderr
+
+
 @commands
 def test_version(command: click.Group) -> None:
     result = CliRunner().invoke(command, ["--version"])

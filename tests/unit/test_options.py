@@ -235,7 +235,8 @@ BAD_VALUES = [
     ("--abs-tol", "-1"), ("--abs-tol", "0"),
     ("--max-rounds", "0"), ("--max-rounds", "-3"), ("--max-rounds", "1.5"),
     ("--max-seconds", "0"), ("--max-seconds", "-1"),
-    ("--gamma", "0"), ("--gamma", "nan"), ("--sigma", "0"), ("--sigma", "inf"),
+    ("--gamma", "0"), ("--gamma", "1.5"), ("--gamma", "nan"), ("--sigma", "0"), ("--sigma", "inf"),
+    ("--positive-label", "nan"),
     ("--restart", "sometimes"), ("--local-epochs", "0"), ("--local-epochs", "-1"), ("--local-epochs", "1e300"),
     ("--threads", "0"), ("--threads", "-2"), ("--seed", "-1"), ("--seed", "9223372036854775808"), ("--seed", "1.5"),
     ("--local", "0"), ("--local", "-1"), ("--local", "two"), ("--connect-timeout", "0"), ("--silence", "0"),
@@ -259,6 +260,13 @@ def test_bad_values_end_with_exit_code_2_and_name_the_flag(
     assert seen == {}
 
 
+@pytest.mark.parametrize("word", ["squared_hinge", "squared-hinge"])
+def test_hyphens_are_as_good_as_underscores(word: str, trained: Callable[..., Any]) -> None:
+    result, seen = trained("--loss", word, "--normalize", "features_maxabs")
+    assert result.exit_code == 0, result.output
+    assert (seen[ObjectiveConfig].loss, seen[ObjectiveConfig].normalize) == ("squared_hinge", "features-maxabs")
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -267,6 +275,9 @@ def test_bad_values_end_with_exit_code_2_and_name_the_flag(
         (("--manifest", "x"), "--manifest: is for --workers"),
         (("--resume",), "--resume: needs --checkpoint"),
         (("--allow-change",), "--allow-change: needs --resume"),
+        (("--loss", "squared", "--positive-label", "1"), "--positive-label 1: the squared loss knows no classes"),
+        (("--max-rounds", "0"), "--max-rounds 0: must be a whole number >= 1"),
+        (("--local", "0"), "--local 0: must be a whole number >= 1"),
         (("--loss", "hinge", "--loss-parameter", "1"), "the hinge loss takes none"),
         (("--loss", "smoothed_hinge", "--loss-parameter", "0"), "loss parameter 0"),
         (("--loss", "epsilon_insensitive", "--loss-parameter", "-1"), "loss parameter -1"),

@@ -32,8 +32,9 @@ ROUND = CertifiedRound(
     data_passes=12.0,
     theta=0.25,
     certified=Certified(primal=0.5, dual=0.4375),
-    relative_gap=0.1,
-    best_gap=0.05,
+    standing=Certified(primal=0.5, dual=0.45),
+    best_gap=0.045,
+    best_relative_gap=0.09,
     restart=True,
     bytes_pushed=1_500_000,
     bytes_returned=500_000,
@@ -56,7 +57,8 @@ class Clock:
 
 
 def at(number: int, relative_gap: float = 0.1) -> CertifiedRound:
-    return dataclasses.replace(ROUND, round=number, seconds=float(number), relative_gap=relative_gap)
+    standing = Certified(0.5, 0.5 - 0.5 * relative_gap)
+    return dataclasses.replace(ROUND, round=number, seconds=float(number), standing=standing)
 
 
 # --------------------------------------------------------------------------------------------------------------- trace
@@ -65,12 +67,13 @@ def at(number: int, relative_gap: float = 0.1) -> CertifiedRound:
 def test_trace_object_has_the_keys_of_the_contract() -> None:
     made = trace_object(ROUND)
     assert list(made) == [
-        "round", "seconds", "data_passes", "theta", "primal", "dual", "gap", "relative_gap", "best_gap", "restart",
-        "bytes_pushed", "bytes_returned", "workers",
+        "round", "seconds", "data_passes", "theta", "primal", "dual", "gap", "relative_gap", "best_gap",
+        "best_relative_gap", "restart", "bytes_pushed", "bytes_returned", "workers",
     ]  # fmt: skip
     assert made == {
         "round": 12, "seconds": 3.25, "data_passes": 12.0, "theta": 0.25, "primal": 0.5, "dual": 0.4375, "gap": 0.0625,
-        "relative_gap": 0.1, "best_gap": 0.05, "restart": True, "bytes_pushed": 1_500_000, "bytes_returned": 500_000,
+        "relative_gap": 0.125, "best_gap": 0.045, "best_relative_gap": 0.09, "restart": True,
+        "bytes_pushed": 1_500_000, "bytes_returned": 500_000,
         "workers": [
             {"compute_seconds": 1.0, "wait_seconds": 0.5, "steps": 100},
             {"compute_seconds": 1.25, "wait_seconds": 0.25, "steps": 120},
@@ -195,6 +198,13 @@ def test_forecast_needs_a_falling_trend() -> None:
     same_time = Forecast(1e-3)
     same_time.remaining(1.0, 0.5)
     assert same_time.remaining(1.0, 0.25) is None
+
+
+def test_forecast_does_not_look_far_beyond_what_has_been() -> None:
+    forecast = Forecast(1e-3)
+    assert forecast.remaining(100.0, 0.9) is None
+    assert forecast.remaining(101.0, 0.9 * (1 - 1e-9)) is None  # a trend, by which it would take 200 years
+    assert forecast.remaining(102.0, 0.5) is not None
 
 
 def test_forecast_of_an_exact_solution() -> None:
@@ -343,5 +353,5 @@ def test_the_progress_that_fits(quiet: bool, terminal: bool, kind: type, monkeyp
 
 
 def test_no_number_is_lost_in_json() -> None:
-    exact = dataclasses.replace(ROUND, relative_gap=math.pi * 1e-9, theta=1 / 3)
-    assert json.loads(json.dumps(trace_object(exact)))["relative_gap"] == math.pi * 1e-9
+    exact = dataclasses.replace(ROUND, best_gap=math.pi * 1e-9, theta=1 / 3)
+    assert json.loads(json.dumps(trace_object(exact)))["best_gap"] == math.pi * 1e-9

@@ -375,11 +375,15 @@ def test_every_certificate_is_what_the_data_say(
         assert seen.certified.gap >= 0.0
         best_primal, best_dual = min(best_primal, expected.primal), max(best_dual, expected.dual)
         assert seen.best_gap == pytest.approx(best_primal - best_dual, rel=1e-6, abs=1e-11)
-        assert seen.relative_gap == pytest.approx(seen.best_gap / best_primal, rel=1e-9)
+        assert seen.best_relative_gap == pytest.approx(seen.best_gap / best_primal, rel=1e-9)
     assert outcome.certified.primal == pytest.approx(best_primal, rel=1e-12)
     assert outcome.certified.dual == pytest.approx(best_dual, rel=1e-10)
+    # what the last line shows is what the run ends with
+    assert run.seen[-1].standing.primal == pytest.approx(outcome.certified.primal, rel=1e-12)
+    assert run.seen[-1].standing.dual == pytest.approx(outcome.certified.dual, rel=1e-10)
+    assert math.copysign(1.0, run.seen[0].certified.dual) == 1.0
     assert primal(problem, data, outcome.w) == pytest.approx(best_primal, rel=1e-12)
-    assert run.seen[-1].relative_gap < 0.1 * run.seen[5].relative_gap
+    assert run.seen[-1].best_relative_gap < 0.1 * run.seen[5].best_relative_gap
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "squared"])
