@@ -26,6 +26,10 @@ Status = Literal["converged", "max_rounds", "max_seconds", "interrupted"]
 AUDIT_PASSES = 64.0
 """Passes between two audits; an audit reads the data about once."""
 
+FETCH_SECONDS = 1.0
+FETCH_SHARE = 0.02
+"""By features the model is fetched no more often, and for no more of the time: a worker may be lost for good."""
+
 DRIFT_HEALED = 1e-9
 """Drift of v_y from A y, relative to its largest entry, beyond which the run resyncs: rounding stays far below."""
 
@@ -200,12 +204,14 @@ class Training:
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
         self._alpha: Vector | None = None
+        self._alpha_primal = math.inf
+        self._alpha_due = self._began
         self._way = _new_lineage()
         self._before: tuple[dict[str, Any], dict[str, Vector]] | None = None
 
     @property
     def model(self) -> Vector | None:
-        """The best model so far, float64, shape (d,); by features there is none before the run has ended."""
+        """The best model so far, float64, shape (d,); by features the best one that was fetched from the workers."""
         if self.loop.problem.alpha_is_model or self.best.w is None:
             return self._alpha
         return self._workers.order.natural(self.best.w)
@@ -254,7 +260,9 @@ class Training:
             except ClusterError:
                 limit = self.limit()
                 if limit in ("interrupted", "max_seconds") and self.model is not None:
-                    return self._outcome(limit, self.best.certified, self.loop.round)
+                    by_features = self.loop.problem.alpha_is_model
+                    primal = self._alpha_primal if by_features else self.best.primal
+                    return self._outcome(limit, Certified(primal, self.best.dual), self.loop.round)
                 if limit == "interrupted":
                     raise KeyboardInterrupt from None  # there is nothing to write
                 raise
@@ -283,6 +291,7 @@ class Training:
             {
                 "progress": progress,
                 "best": {"primal": self.best.primal, "dual": self.best.dual},
+                "alpha_primal": self._alpha_primal,
                 "schedule": self.schedule.state(),
                 "visits": [work.visits for work in self._works],
                 **loop_facts,
@@ -299,7 +308,7 @@ class Training:
             self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
         self.best.w = arrays.get("best_w")
-        self._alpha = arrays.get("alpha")
+        self._alpha, self._alpha_primal = arrays.get("alpha"), facts.get("alpha_primal", math.inf)
         self.schedule.restore(facts["schedule"])
         if self._tempo is not None:
             self._works = self._tempo.works(facts.get("visits", ())) or self._works
@@ -382,8 +391,18 @@ class Training:
             self._heal_drift(request, w, repeats_w=True)
             raise
         self.schedule.certified(self.passes, self.best.relative_gap)
+        if loop.problem.alpha_is_model and certified.primal <= self.best.primal and self._clock() >= self._alpha_due:
+            began = self._clock()
+            self._alpha, self._alpha_primal = self._fetch(request, w, loop.v_y), certified.primal
+            ended = self._clock()
+            self._alpha_due = ended + max(FETCH_SECONDS, (ended - began) / FETCH_SHARE)
         self._report(certified)
         return certified
+
+    def _fetch(self, request: RoundRequest, w: Vector, v: Vector) -> Vector:
+        """By features: the model that the workers hold, y_t; v = A y_t."""
+        self._workers.push(replace(request, coordinates=True, repeats_w=True), self._works, w)
+        return self.loop.problem.model_of(self._workers.coordinates(), v)
 
     def _finish(self, request: RoundRequest, w: Vector, limit: Status | None) -> Outcome | None:
         """End the run at y_t, with O_A computed from the workers' variables themselves.
@@ -403,6 +422,7 @@ class Training:
         self._stand_at(v, asked.next_lineage)
         now = problem.certified(problem.objective_a(v, self._conjugate_sum), self._objective_b)
         self.best.offer(now, w, loop.round)
+        self._alpha_primal = now.primal
         pair = problem.at_hand(self.best.certified, now)
         if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(pair):
             self.progress.ended = (pair.primal, pair.dual)
@@ -457,6 +477,7 @@ class Training:
         self.progress.drift = max(self.progress.drift, drift)
         if not drift <= DRIFT_HEALED:
             self.best.forget(primal=loop.problem.alpha_is_model)
+            self._alpha, self._alpha_primal, self._alpha_due = None, math.inf, self._clock()
         if not drift <= DRIFT_INSANE:
             raise NumericalError(
                 f"round {loop.round}",

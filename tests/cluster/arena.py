@@ -20,11 +20,19 @@ class Arena:
     ----------
     directory : for everything they write
     data : LIBSVM text;  count : K;  threads : of each worker
-    kept : whether the workers have a --state directory each
+    kept : whether the workers have a --state directory each;  by : what the parts of the file are
     """
 
     def __init__(
-        self, forkery: Forkery, directory: Path, data: Path, count: int, *, threads: int = 1, kept: bool = True
+        self,
+        forkery: Forkery,
+        directory: Path,
+        data: Path,
+        count: int,
+        *,
+        threads: int = 1,
+        kept: bool = True,
+        by: str = "examples",
     ) -> None:
         self.directory = directory
         self.model, self.trace, self.checkpoint = (directory / name for name in ("model", "trace", "checkpoint"))
@@ -34,6 +42,7 @@ class Arena:
         self._data = data
         self._threads = threads
         self._kept = kept
+        self._by = by
         self._started: list[Forked] = []
         for number in range(count):
             self.workers.append(self.start_worker(number))
@@ -55,7 +64,8 @@ class Arena:
         part = f"{self._data}#{number}/{len(self.addresses)}"
         state = ("--state", self.state(number)) if self._kept else ()
         return self.start(
-            *("serve", part, "--listen", self.addresses[number], "--threads", self._threads, *state, *arguments),
+            *("serve", part, "--by", self._by, "--listen", self.addresses[number], "--threads", self._threads),
+            *(*state, *arguments),
             name=f"worker{number}",
         )
 

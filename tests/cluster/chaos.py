@@ -622,7 +622,7 @@ class Run:
                 self._free()
             else:
                 raise AssertionError(f"ended with {code}:\n{self._coordinator.stderr}")
-            if self._trained and self._round() >= 0 and not self.task.by_features:
+            if self._trained and self._round() >= 0:
                 # the best model so far, whatever it is worth
                 assert np.isfinite(recompute.read_weights(self._path("model"))).all()
             self._start_coordinator(resume=True)

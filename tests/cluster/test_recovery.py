@@ -160,6 +160,23 @@ def test_a_worker_that_stays_away_ends_the_run_with_all_there_is(arena: MakeAren
     assert lines == sorted(set(lines))
 
 
+def test_by_features_the_best_model_is_written_too_when_a_worker_stays_away(
+    arena: MakeArena, covtype_like: Path
+) -> None:
+    some = arena(covtype_like, by="features")
+    loss = ("--loss", "squared", "--lam", "1e-5", "--l1-ratio", "0.5", "--tol", "1e-12", "--local-epochs", "0.05")
+    coordinator = some.train(*loss, "--certify-every-round", "--worker-patience", "2")
+    some.wait_round(50, coordinator)
+    some.workers[1].kill()
+    assert coordinator.wait(32.0) == 5
+    assert f"the best model so far is in {some.model}" in coordinator.stderr
+    w = recompute.read_weights(some.model)
+    table = recompute.read_table(covtype_like)
+    primals = [json.loads(line)["primal"] for line in some.trace.read_text().splitlines()]
+    # of one of the certified rounds
+    assert min(abs(np.array(primals) - recompute.primal("squared", 1e-5, table, w, 0.5))) <= 1e-12
+
+
 def test_a_worker_that_stands_still_for_good_ends_the_run(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
     coordinator = some.train(*HINGE, *QUICK, "--worker-patience", "2")
