@@ -291,6 +291,12 @@ class AlgorithmConfig:
         metavar="S",
         type=float,
     )
+    screening: Literal["working-set", "safe", "none"] = option(
+        "working-set",
+        "by features, with l1 norm: leave out those that the last certificate proves to be 0 (safe), or those that are "
+        "likely to be, too (every certificate looks at all)",
+        choices=("working-set", "safe", "none"),
+    )
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int = option(1, "threads of each worker started by --local", metavar="T")
     seed: int = option(0, "seed of the order of visits", metavar="N")

@@ -52,6 +52,14 @@ class Subproblem:
     labelled: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """Where the w of the optimum is: at most `radius` from `multiple` times w_t (euclidean)."""
+
+    multiple: float
+    radius: float
+
+
 class PrimalDual(Protocol):
     """A pair of problems (A), (B); Problem and FeatureProblem are one each. v and w have the shared vector's shape."""
 
@@ -100,6 +108,10 @@ class PrimalDual(Protocol):
 
     def model_of(self, alpha: Vector, v: Vector) -> Vector:
         """Where alpha is the model: alpha with what else belongs to the model, from v = A alpha."""
+
+    def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
+        """Where the optimal w is, from w_t and the gap of any alpha with the point `objective_b` took; None where no
+        coordinate of the optimum can be told to be 0 from that."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,10 @@ class Problem:
     def model_of(self, alpha: Vector, v: Vector) -> Vector:
         """See PrimalDual; not for this partition."""
         raise AssertionError("w is the model")
+
+    def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
+        """See PrimalDual; not for this partition."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,24 +356,40 @@ class FeatureProblem:
 
         loss_sum : sum_j g*(-A_j'w);  largest : max_j |A_j'w|, which bounds the multiple by lam / largest
         """
-        if self.constant is not None and self.constant.regularised:
-            # one more column, of which the workers know nothing
-            product = self.constant.value * abs(float(w.sum()))
-            largest = max(largest, product)
-            if self.l1_ratio < 1.0:
-                beyond = max(product - self.lam * self.l1_ratio, 0.0)
-                loss_sum += beyond * beyond / (2.0 * self.lam * (1.0 - self.l1_ratio))
+        product = self._product_of_constant(w)
+        largest = max(largest, product)
         if self.l1_ratio < 1.0:
+            beyond = max(product - self.lam * self.l1_ratio, 0.0)
+            loss_sum += beyond * beyond / (2.0 * self.lam * (1.0 - self.l1_ratio))
             return self.f_conjugate(w) + loss_sum
+        return self.f_conjugate(self._multiple(w, largest) * w)
+
+    def _multiple(self, w: Vector, largest: float) -> float:
+        """The best multiple of w among those that are feasible (l1_ratio = 1)."""
         limit = self.lam / largest if largest > 0 else np.inf
-        multiple = min(1.0, limit)
         if self.loss_name == "squared":
             # f*(c w) = c^2 a / 2 + c b: its minimum is at -b / a
             a = self.n * float((w * w / np.where(self.s > 0, self.s, 1.0)).sum())
             b = float(w @ self.y)
             if a > 0:
-                multiple = float(np.clip(-b / a, -limit, limit))
-        return self.f_conjugate(multiple * w)
+                return float(np.clip(-b / a, -limit, limit))
+        return min(1.0, limit)
+
+    def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
+        """See PrimalDual. As f* is 1/L-strongly convex, |w - w*|^2 <= 2 L gap (gap-safe screening, Ndiaye et al. 2017).
+
+        A coordinate is 0 at the optimum when |A_j'w*| < lam l1_ratio.
+        """
+        if self.l1_ratio == 0.0:
+            return None
+        largest = max(largest, self._product_of_constant(w))
+        multiple = self._multiple(w, largest) if self.l1_ratio == 1.0 else 1.0
+        return Ball(multiple, float(np.sqrt(2.0 * self.lipschitz * max(gap, 0.0))))
+
+    def _product_of_constant(self, w: Vector) -> float:
+        """|A_j'w| of a regularised constant feature, of which the workers know nothing; else 0."""
+        constant = self.constant
+        return constant.value * abs(float(w.sum())) if constant is not None and constant.regularised else 0.0
 
     @property
     def alpha_is_model(self) -> bool:

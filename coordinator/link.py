@@ -351,6 +351,8 @@ class WorkerLink:
             coordinates=request.coordinates,
             sample=request.sample,
         )
+        if request.screen is not None:
+            message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius
         if request.repeats_w:
             self._send(pb.SolveRequest(round=message))
             return

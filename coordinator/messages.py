@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from acccocoa.problem import Ball
 from coordinator.outer_loop import Contribution
 
 
@@ -21,6 +22,7 @@ class RoundRequest:
     finish : let y_t be the job's final dual point
     sample : with solve, estimate the gap from every sample-th group of rows; 0: do not
     repeats_w : w_t is that of the last request and need not travel again
+    screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
     round: int
@@ -39,6 +41,7 @@ class RoundRequest:
     finish: bool = False
     sample: int = 0
     repeats_w: bool = False
+    screen: Ball | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from acccocoa.config import StopConfig
 from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
-from acccocoa.problem import Certified
+from acccocoa.problem import Ball, Certified
 from coordinator.certificate import BestPair
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
@@ -146,6 +146,7 @@ class Progress:
     seconds_before : seconds of solving before a resume
     lineage : of the state at the start of the round that comes next; see the proto
     ended : primal and dual of the pair that the run ended with, until it goes on
+    effort : with screening, passes over the coordinates that were not left out
     """
 
     steps: int = 0
@@ -156,6 +157,7 @@ class Progress:
     seconds_before: float = 0.0
     lineage: str = ""
     ended: tuple[float, float] | None = None
+    effort: float = 0.0
 
 
 class Training:
@@ -169,6 +171,8 @@ class Training:
     keep : called at the start of a round that may be worth a checkpoint; True when one was written
     clock : seconds, monotonic
     coordinates : how many there are over all workers; None: one an example
+    screening : share of the ball around w_t, which holds the optimum, in which features count (1: all of it, which is
+        safe); None: no feature is left out
     tempo : changes the work with the workers' speed; None: it stays as it is
     """
 
@@ -186,6 +190,7 @@ class Training:
         clock: Callable[[], float] = time.monotonic,
         coordinates: int | None = None,
         tempo: Tempo | None = None,
+        screening: float | None = None,
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -200,6 +205,7 @@ class Training:
         self._clock = clock
         self._began = clock()
         self._tempo = tempo
+        self._screening = screening
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
@@ -225,6 +231,11 @@ class Training:
     def passes(self) -> float:
         """Passes over the data so far: coordinates visited over their number."""
         return self.progress.steps / self._coordinates
+
+    @property
+    def _effort(self) -> float:
+        """Passes over what is not left out so far."""
+        return self.passes if self._screening is None else self.progress.effort
 
     @property
     def seconds(self) -> float:
@@ -329,7 +340,7 @@ class Training:
         """One round of Algorithm 1, certified when it is due; an Outcome when it is the last."""
         loop = self.loop
         limit = self.limit()
-        certify = limit is not None or self.schedule.due(self.passes)
+        certify = limit is not None or self.schedule.due(self._effort)
         self._before = None
         self.progress.ended = None
         self._retime()
@@ -345,8 +356,10 @@ class Training:
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return self._finish(request, w, limit)
         self._audit_when_due(request, w, certify)
-        sample = self.schedule.sample(self.passes)
+        sample = self.schedule.sample(self._effort)
         asked = replace(request, solve=True, mark=mark and not certify, sample=sample, repeats_w=certify)
+        if certify:
+            asked = replace(asked, screen=self._ball(certified, w))
         self._workers.push(asked, self._works, w)
         estimate = self._absorb()
         if certify:
@@ -365,6 +378,13 @@ class Training:
         if self.loop.starting:
             self._works = self._tempo.plan(self._works)
 
+    def _ball(self, certified: Certified, w: Vector) -> Ball | None:
+        """In what part of the ball that holds the optimal w features count from now on."""
+        if self._screening is None:
+            return None
+        ball = self.loop.problem.ball(w, self._largest, self.best.primal - certified.dual)
+        return None if ball is None else replace(ball, radius=self._screening * ball.radius)
+
     def _satisfies(self, pair: Certified) -> bool:
         if self._stop.abs_tol is not None and pair.gap <= self._stop.abs_tol:
             return True
@@ -381,16 +401,15 @@ class Training:
         loop = self.loop
         terms = self._workers.certificates()
         self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
-        self._objective_b = loop.problem.objective_b(
-            w, math.fsum(term.loss_sum for term in terms), max(term.largest for term in terms)
-        )
+        self._largest = max(term.largest for term in terms)
+        self._objective_b = loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms), self._largest)
         certified = loop.problem.certified(loop.problem.objective_a(loop.v_y, self._conjugate_sum), self._objective_b)
         try:
             self.best.offer(certified, w, loop.round)
         except NumericalError:
             self._heal_drift(request, w, repeats_w=True)
             raise
-        self.schedule.certified(self.passes, self.best.relative_gap)
+        self.schedule.certified(self._effort, self.best.relative_gap)
         if loop.problem.alpha_is_model and certified.primal <= self.best.primal and self._clock() >= self._alpha_due:
             began = self._clock()
             self._alpha, self._alpha_primal = self._fetch(request, w, loop.v_y), certified.primal
@@ -516,7 +535,8 @@ class Training:
             )
             for figures, update in zip(self._figures, updates, strict=True)
         ]
-        passes = self.passes
+        passes = self._effort
+        self.progress.effort += math.fsum(work.passes for work in self._works) / len(self._works)
         self.progress.steps += sum(update.steps for update in updates)
         sampled = sum(update.sampled for update in updates)
         if not sampled:

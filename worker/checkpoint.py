@@ -7,6 +7,7 @@ Two files take turns, so that a damaged newest one leaves the one before. A file
     alpha, z     float64, shape (n,), in the order of the shard
     rows         where each row stood in the source that the shard was cut from
     z_next       float64, shape (n,), of a pending round
+    active       bool, shape (n,), which rows are visited; absent: all
 """
 
 import io
@@ -121,6 +122,7 @@ class StateDirectory:
             pending = facts.get("pending")
             if pending is not None:
                 z_next = self._vector(archive, "z_next")
+            active = self._mask(archive, "active") if "active" in archive else None
         cursors = _cursors(facts, blocks)
         snapshot = Snapshot(
             int(facts["round"]),
@@ -138,6 +140,7 @@ class StateDirectory:
                 None if pending["lineage"] is None else str(pending["lineage"]),
                 bool(pending["final"]),
             ),
+            active,
         )
         return int(facts["number"]), str(facts["job_id"]), snapshot
 
@@ -146,6 +149,12 @@ class StateDirectory:
         if vector.shape != self._rows.shape or vector.dtype != np.float64 or not np.isfinite(vector).all():
             raise ValueError(f"its {name} is not that of this shard")
         return np.asarray(vector)
+
+    def _mask(self, archive: Any, name: str) -> NDArray[np.bool_]:
+        mask = archive[name]
+        if mask.shape != self._rows.shape or mask.dtype != np.bool_:
+            raise ValueError(f"its {name} is not that of this shard")
+        return np.asarray(mask)
 
     def offer(self, job_id: str, state: DualState) -> None:
         """A round begins: write its start down when it is time, in the background."""
@@ -178,7 +187,9 @@ class StateDirectory:
                 "cursors": snapshot.cursors,
                 "number": self._number + 1,
             }
-            arrays = {"alpha": snapshot.alpha, "z": snapshot.z, "rows": self._rows}
+            arrays: dict[str, NDArray[Any]] = {"alpha": snapshot.alpha, "z": snapshot.z, "rows": self._rows}
+            if snapshot.active is not None:
+                arrays["active"] = snapshot.active
             if pending is not None:
                 arrays["z_next"] = pending.z_next
                 facts["pending"] = {

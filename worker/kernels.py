@@ -387,26 +387,6 @@ def products(
 
 
 @_kernel
-def largest_product(
-    indptr: NDArray[np.uint64],
-    indices: NDArray[np.uint32],
-    values: Values,
-    w: Vector,
-    first: int,
-    last: int,
-) -> float:
-    """max |x_i'w| over rows first to last; NaN when one of them is."""
-    largest = 0.0
-    for row in range(first, last):
-        i = np.uint64(row)
-        p = abs(dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w))
-        if math.isnan(p):
-            return math.nan
-        largest = max(largest, p)
-    return largest
-
-
-@_kernel
 def conjugate_sum(
     y: Vector,
     s: Vector,

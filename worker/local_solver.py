@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from acccocoa import losses, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
-from acccocoa.problem import Subproblem
+from acccocoa.problem import Ball, Subproblem
 from worker import kernels
 from worker.shard import Block, Shard
 from worker.state import DualState, Pending
@@ -29,6 +29,7 @@ class RoundPlan:
     """What the coordinator asks of this worker in round t; symbols as in Algorithm 1 and algorithm section 5.
 
     visits : by block, buckets to visit;  fraction : p_k
+    screen : by features, what decides from now on which are visited; None: what decided before
     """
 
     round: int
@@ -38,6 +39,7 @@ class RoundPlan:
     visits: Sequence[int]
     fraction: float
     restart: bool = False
+    screen: Ball | None = None
 
     @property
     def gamma_theta(self) -> float:
@@ -93,6 +95,8 @@ class LocalSolver:
         self.seed = seed
         self.loss = problem.loss
         self._pool = pool
+        self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
+        self._norms = np.empty(0) if problem.labelled else np.sqrt(shard.squared_norms)
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
         elif self.loss.classifier:
@@ -138,23 +142,32 @@ class LocalSolver:
 
     def score(self, w: Vector) -> Scores:
         """How well w (on the support) predicts the examples that are left out, with the weights they would have."""
-        shard = self.shard
-        p = np.empty(shard.n)
-        self._each_block(
-            lambda _, block: kernels.products(shard.indptr, shard.indices, shard.values, w, block.first, block.last, p)
-        )
+        p = self.products(w)
         return score(self.loss, self.y[self.left_out], p[self.left_out], self._weights_left_out)
 
-    def largest_product(self, w: Vector) -> float:
-        """max_j |A_j'w| over the shard's rows; w on the support."""
-        shard = self.shard
-        return max(
+    def products(self, w: Vector) -> Vector:
+        """A_i'w of the shard's rows (without `scale`); float64, shape (n,). w on the support."""
+        known, p = self._products
+        if known is not w:
+            shard, p = self.shard, np.empty(self.shard.n)
             self._each_block(
-                lambda _, block: float(
-                    kernels.largest_product(shard.indptr, shard.indices, shard.values, w, block.first, block.last)
+                lambda _, block: kernels.products(
+                    shard.indptr, shard.indices, shard.values, w, block.first, block.last, p
                 )
             )
-        )
+            self._products = w, p
+        return p
+
+    def largest_product(self, w: Vector) -> float:
+        """max_j |A_j'w| over the shard's rows, NaN when one of them is; w on the support."""
+        return float(np.abs(self.products(w)).max(initial=0.0))
+
+    def _active(self, state: DualState, w: Vector, ball: Ball) -> NDArray[np.bool_]:
+        """Which rows may be other than 0 for a w in that ball, or are at present; shape (n,)."""
+        distance = self.loss.epsilon - np.abs(ball.multiple * self.products(w))
+        active: NDArray[np.bool_] = (state.alpha != 0.0) | (state.z != 0.0)
+        active |= distance <= ball.radius * self._norms
+        return active
 
     @property
     def indicator(self) -> bool:
@@ -221,11 +234,17 @@ class LocalSolver:
         """
         shard = self.shard
         kappa = self.problem.lipschitz * plan.theta * plan.sigma / plan.fraction
-        z_next = state.z.copy()
+        if plan.screen is not None:
+            state.active = self._active(state, w, plan.screen)
+        rows = None if state.active is None else np.flatnonzero(state.active)
+        if rows is None:
+            z_next = state.z.copy()
+        else:
+            z_next = np.zeros(shard.n)
+            z_next[rows] = state.z[rows]
 
-        def descend(index: int, block: Block) -> tuple[Vector, int]:
-            visits = int(plan.visits[index])
-            order = order_of_visits(self.seed, self.rank, index, state.cursors[index], visits, block.buckets)
+        def descend(index: int, block: Block) -> tuple[Vector, int, int]:
+            order, bucket = self._order(state, plan, index, block)
             u = w.copy()
             steps = kernels.sdca(
                 shard.indptr,
@@ -238,23 +257,31 @@ class LocalSolver:
                 u,
                 block.first,
                 block.last,
-                block.bucket,
+                bucket,
                 order,
                 kappa * self.problem.scale,
                 self.loss,
             )
             u -= w
             u /= kappa
-            return u, int(steps)
+            return u, int(steps), len(order)
 
         results = self._each_block(descend)
-        state.pending = Pending(
-            z_next,
-            plan.gamma_theta,
-            plan.fraction,
-            [cursor + int(visits) for cursor, visits in zip(state.cursors, plan.visits, strict=True)],
-        )
-        return functools.reduce(np.add, [u for u, _ in results]), sum(steps for _, steps in results)
+        cursors = [cursor + visits for cursor, (_, _, visits) in zip(state.cursors, results, strict=True)]
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, rows=rows)
+        return functools.reduce(np.add, [u for u, _, _ in results]), sum(steps for _, steps, _ in results)
+
+    def _order(self, state: DualState, plan: RoundPlan, index: int, block: Block) -> tuple[NDArray[np.uint32], int]:
+        """What the block visits in the round: numbers of its buckets, and their size."""
+        visits, cursor = int(plan.visits[index]), state.cursors[index]
+        if state.active is None:
+            return order_of_visits(self.seed, self.rank, index, cursor, visits, block.buckets), block.bucket
+        rows = np.flatnonzero(state.active[block.first : block.last]).astype(np.uint32)
+        if not len(rows):
+            return rows, 1
+        # the same share of what is left
+        visits = -((-visits * len(rows)) // block.buckets)
+        return rows[order_of_visits(self.seed, self.rank, index, cursor, visits, len(rows))], 1
 
 
 def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
@@ -266,7 +293,6 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     loss = losses.loss("hinge")
     kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
-    kernels.largest_product(indptr, indices, values, one, 0, 1)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)

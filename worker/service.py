@@ -23,7 +23,7 @@ from acccocoa.errors import AcccocoaError
 from acccocoa.folds import folds_of
 from acccocoa.losses import Loss, Vector
 from acccocoa.manifest import Part
-from acccocoa.problem import Subproblem
+from acccocoa.problem import Ball, Subproblem
 from acccocoa.protocol import HEARTBEAT_SECONDS, PROTOCOL_VERSION, version_mismatch
 from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
@@ -458,6 +458,10 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"round {t}: theta {plan.theta}, gamma {plan.gamma}, sigma {plan.sigma} are out of their bounds",
             )
+        if request.HasField("screen") and (
+            solver.problem.labelled or not math.isfinite(request.screen.multiple) or not request.screen.radius >= 0
+        ):
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"round {t}: nothing can be left out in that way")
         if not state.begin(t, request.lineage):
             raise _Refused(
                 grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
@@ -602,6 +606,7 @@ def _plan(request: pb.Round) -> RoundPlan:
         visits=tuple(request.visits),
         fraction=request.fraction,
         restart=request.restart,
+        screen=Ball(request.screen.multiple, request.screen.radius) if request.HasField("screen") else None,
     )
 
 

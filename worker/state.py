@@ -15,6 +15,7 @@ every resync; only round and lineage together name a state.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acccocoa.losses import Loss, Vector
 from worker import kernels
@@ -30,6 +31,7 @@ class Snapshot:
     cursors: tuple[int, ...]
     lineage: str | None = ""
     pending: "Pending | None" = None
+    active: NDArray[np.bool_] | None = None
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class Pending:
     """What round t computed: z_{t+1}, and what it takes to turn alpha_t into alpha_{t+1}.
 
     lineage : of the state to come; None: as before;  final : alpha_{t+1} = z_{t+1}, the job ends there
+    rows : the only ones at which anything is other than 0; None: all may be
     """
 
     z_next: Vector
@@ -45,6 +48,7 @@ class Pending:
     cursors: list[int]
     lineage: str | None = None
     final: bool = False
+    rows: NDArray[np.intp] | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class DualState:
     ----------
     round, lineage : of the round that (alpha, z) is the start of; lineage None: of no round that can be asked for
     cursors : by block, buckets visited since the job began
+    active : which rows are visited at present, shape (n,), never written to; None: all
     """
 
     alpha: Vector
@@ -64,6 +69,7 @@ class DualState:
     pending: Pending | None = None
     mark: Snapshot | None = None
     lineage: str | None = ""
+    active: NDArray[np.bool_] | None = None
 
     @classmethod
     def zeros(cls, n: int, blocks: int) -> "DualState":
@@ -80,6 +86,7 @@ class DualState:
             list(snapshot.cursors),
             snapshot.pending,
             lineage=snapshot.lineage,
+            active=snapshot.active,
         )
 
     def _is_at(self, t: int, lineage: str) -> bool:
@@ -111,6 +118,7 @@ class DualState:
             self.alpha[:] = self.mark.alpha
             self.z[:] = self.mark.z
             self.cursors = list(self.mark.cursors)
+            self.active = self.mark.active
         self.round = t
         self.lineage = lineage
         self.pending = None
@@ -120,8 +128,12 @@ class DualState:
         if pending.final:
             self.alpha[:] = pending.z_next
             self.z[:] = pending.z_next
-        else:
+        elif pending.rows is None:
             kernels.advance(self.alpha, self.z, pending.z_next, pending.gamma_theta, pending.fraction)
+        else:
+            alpha, z = self.alpha[pending.rows], self.z[pending.rows]
+            kernels.advance(alpha, z, pending.z_next[pending.rows], pending.gamma_theta, pending.fraction)
+            self.alpha[pending.rows], self.z[pending.rows] = alpha, z
         self.cursors = pending.cursors
 
     def finish(self, gamma_theta: float, lineage: str) -> Snapshot:
@@ -155,6 +167,7 @@ class DualState:
     def resync(self, t: int, lineage: str | None = "") -> None:
         """Drop the pending round and the momentum; round t of that lineage comes next (algorithm section 5)."""
         self.pending = None
+        self.active = None
         self.restart()
         self.round = t
         self.lineage = lineage
@@ -171,6 +184,7 @@ class DualState:
             tuple(self.cursors),
             self.lineage,
             self.pending if with_pending else None,
+            self.active,
         )
 
 

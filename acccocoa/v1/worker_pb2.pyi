@@ -815,6 +815,7 @@ class Round(_message.Message):
     SAMPLE_FIELD_NUMBER: _builtins.int
     COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
+    SCREEN_FIELD_NUMBER: _builtins.int
     W_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     lineage: _builtins.str
@@ -850,9 +851,13 @@ class Round(_message.Message):
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
-    def w(self) -> _array_pb2.Array:
-        """is a state directory"""
+    def screen(self) -> Global___Screen:
+        """is a state directory
+        with solve: from here on leave out rows that seem to be 0 at the optimum
+        """
 
+    @_builtins.property
+    def w(self) -> _array_pb2.Array: ...
     def __init__(
         self,
         *,
@@ -873,15 +878,42 @@ class Round(_message.Message):
         sample: _builtins.int = ...,
         coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
+        screen: Global___Screen | None = ...,
         w: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen", "w", b"w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Round: _TypeAlias = Round  # noqa: Y015
+
+@_typing.final
+class Screen(_message.Message):
+    """By features. Until the next Screen or Resync only rows are visited whose alpha or z is not 0, or for which
+    epsilon - |multiple x_i'w_t| <= radius |x_i|.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MULTIPLE_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    multiple: _builtins.float
+    radius: _builtins.float
+    def __init__(
+        self,
+        *,
+        multiple: _builtins.float = ...,
+        radius: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["multiple", b"multiple", "radius", b"radius"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Screen: _TypeAlias = Screen  # noqa: Y015
 
 @_typing.final
 class Certificate(_message.Message):

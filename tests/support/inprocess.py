@@ -91,7 +91,14 @@ class InProcessWorkers:
         assert self._request is not None
         request, work = self._request, self._works[rank]
         return RoundPlan(
-            request.round, request.theta, request.gamma, request.sigma, work.visits, work.fraction, request.restart
+            request.round,
+            request.theta,
+            request.gamma,
+            request.sigma,
+            work.visits,
+            work.fraction,
+            request.restart,
+            request.screen,
         )
 
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
