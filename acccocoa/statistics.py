@@ -67,10 +67,15 @@ class Sizes:
         """At most as unequal as the whole of these parts."""
         return cls(*(max(getattr(part, name) for part in parts) for name in cls.__slots__))
 
+    @property
+    def unscaled(self) -> bool:
+        """Features differ in scale by so much that training by examples will crawl."""
+        return self.feature_largest > FEATURE_SPREAD * self.feature_tenth
+
     def warnings(self) -> list[str]:
         """What will make training by examples slow, and the option that mends it."""
         found = []
-        if self.feature_largest > FEATURE_SPREAD * self.feature_tenth:
+        if self.unscaled:
             found.append(
                 f"features differ in scale: the largest magnitude is {self.feature_largest:.6g}, and "
                 f"{self.feature_tenth:.6g} for a tenth of them; "
@@ -115,6 +120,13 @@ class Summary:
     def warnings(self) -> list[str]:
         """What will make training slow, and the option that mends it."""
         return Sizes.of(self.feature_maxima, self.row_norms).warnings()
+
+
+def feature_sizes(examples: Examples) -> Sizes:
+    """How unequal the features are; nothing of the examples."""
+    maxima = np.full(examples.d, -1.0)
+    kernels.feature_maxima(examples.indices, examples.values, maxima)
+    return Sizes.of(Spread.of(maxima[maxima > 0]), None)
 
 
 class Statistics:

@@ -14,6 +14,7 @@ from acccocoa.config import ClusterConfig, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.model import sidecar_path
+from acccocoa.statistics import feature_sizes
 from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, report
 from coordinator.cluster import Cluster
@@ -26,6 +27,14 @@ ENTRIES_WORTH_A_WORKER = 50_000_000
 """Without --local, one worker for so many stored entries, and no more than there are cores. Every further block of the
 partition costs passes; below this size two blocks on two cores were slower to the same gap than one on one (hinge,
 rcv1-like 50,000 rows: 57 passes and 1.0 s against 20 and 0.6 s; covtype: 81 and 0.6 s against 44 and 0.25 s)."""
+
+PASSES_WORTH_FEATURES = 1000.0
+"""Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
+dealt: seconds to relative gap 1e-3 by examples and by features on one worker, lam 1e-3 (> 5: had not come there)
+    cpusmall squared > 5, 0.6;  cal_housing squared > 5, 1.0;  australian logistic > 6, 0.4;  magic04 logistic 2.1, 0.2;
+    german.numer squared_hinge 3.2, 0.1;  svmguide1 squared_hinge 1.2, 0.2
+and with fewer passes by that estimate (svmguide1 logistic lam 0.1: 270) 0.06, 0.13. Scaled data is faster by examples:
+    a9a logistic lam 1e-4 0.3, 0.9;  ijcnn1 squared_hinge 0.08, 0.9."""
 
 
 def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | None = None) -> None:
@@ -86,10 +95,21 @@ def _is_standard_output(path: str) -> bool:
         return False
 
 
-def _divisible(settings: Settings, examples: Examples) -> tuple[Literal["examples", "features"], int]:
-    """By what the examples are dealt to workers, and to how many at most."""
-    by = settings.objective.resolved_partition(examples.n, examples.d)
-    return by, examples.n if by == "examples" else len(np.unique(examples.indices))
+def _divisible(
+    settings: Settings, examples: Examples, workers: int | None
+) -> tuple[Literal["examples", "features"], int]:
+    """By what the examples are dealt, and to how many workers at most.
+
+    workers : how many there are to be, where that is known
+    """
+    objective, n, d = settings.objective, examples.n, examples.d
+    if objective.asks_for_scale(n, d):
+        sizes, features = feature_sizes(examples), len(np.unique(examples.indices))
+        crawls = sizes.unscaled and objective.passes_by_examples(n, sizes.feature_largest) > PASSES_WORTH_FEATURES
+        if crawls and (workers or 1) <= features:
+            return "features", features
+    by = objective.resolved_partition(n, d)
+    return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
 def open_cluster(
@@ -131,7 +151,7 @@ def open_cluster(
         hashes = None
         if config.deal is not None:
             examples = read()
-            by, most = _divisible(settings, examples)
+            by, most = _divisible(settings, examples, len(targets))
             if len(targets) > most:
                 raise UsageError(f"--workers {workers}", f"there are only {most} {by}", "use fewer workers")
             hashes = deal.deal(stack, examples, len(targets), by, config.deal)
@@ -152,7 +172,7 @@ def open_cluster(
             deal.check(shards, hashes)
         return cluster, shards
     examples = read()
-    by, most = _divisible(settings, examples)
+    by, most = _divisible(settings, examples, config.local)
     threads = settings.algorithm.threads
     count = config.local or max(1, min(cores // threads, most, examples.nnz // ENTRIES_WORTH_A_WORKER))
     if count > most:

@@ -179,9 +179,21 @@ def test_says_at_the_start_that_unscaled_data_will_crawl(launch: Launcher, local
     # neither when that is what was asked for, nor by features, where the scale does not matter
     normalized = launch.run("coordinator", *train, "--normalize", "features-maxabs")
     assert "warning" not in normalized.stderr
-    by_features = launch.run("coordinator", *train, "--loss", "squared_hinge", "--partition", "features")
+    by_features = launch.run("coordinator", *train, "--loss", "squared_hinge", "--json")
+    assert only_json(by_features.stdout)["partition"] == "features"
     assert "training on" in by_features.stderr
     assert "warning" not in by_features.stderr
+    by_examples = launch.run("coordinator", *train, "--loss", "squared_hinge", "--partition", "examples")
+    assert "warning" in by_examples.stderr
+
+
+def test_by_features_only_where_there_are_enough_of_them(launch: Launcher) -> None:
+    lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
+    (launch.directory / "data").write_text("\n".join(lines))
+    trained = launch.run(
+        "coordinator", "train", "data", "--local", 3, "--max-rounds", 1, "--loss", "logistic", "--json"
+    )
+    assert only_json(trained.stdout)["partition"] == "examples"
 
 
 def test_surroundings_do_not_matter(launch: Launcher, sparse: Path) -> None:

@@ -108,3 +108,34 @@ def test_every_loss_with_its_own_parameter(name: str) -> None:
     else:
         with pytest.raises(UsageError, match="takes none"):
             ObjectiveConfig(loss=name, loss_parameter=0.75)
+
+
+@pytest.mark.parametrize(
+    ("values", "asks"),
+    [
+        ({"loss": "squared"}, True),
+        ({"loss": "logistic", "l1_ratio": 0.5}, True),
+        ({"loss": "hinge"}, False),  # dual coordinates are all there is
+        ({"loss": "squared", "l1_ratio": 1.0}, False),
+        ({"loss": "squared", "partition": "examples"}, False),
+        ({"loss": "squared", "partition": "features"}, False),
+        ({"loss": "squared", "normalize": "features-maxabs"}, False),
+    ],
+)
+def test_the_scale_of_features_decides_only_where_both_partitions_can_be_had(
+    values: dict[str, Any], asks: bool
+) -> None:
+    objective = ObjectiveConfig(**values)
+    assert objective.asks_for_scale(100, 10) == asks
+    assert not objective.asks_for_scale(10, 100)
+    if asks:
+        assert objective.resolved_partition(100, 10) == "examples"
+        assert objective.resolved_partition(100, 10, unscaled=True) == "features"
+
+
+def test_passes_by_examples_are_those_of_the_data_in_any_unit() -> None:
+    objective = ObjectiveConfig(loss="logistic", lam=1e-2, l1_ratio=0.5)
+    assert objective.passes_by_examples(1000, 0.0) == 1.0
+    assert objective.passes_by_examples(1000, 20.0) == pytest.approx(21.0)
+    scaled = ObjectiveConfig(loss="logistic", lam=1e-2 * 9.0, l1_ratio=0.5)
+    assert scaled.passes_by_examples(1000, 60.0) == pytest.approx(21.0)
