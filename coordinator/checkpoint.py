@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa.atomic import atomic_write, check_writable
+from acccocoa.atomic import atomic_write, check_writable, room
 from acccocoa.errors import DataError, UsageError
 from coordinator.training import Training
 
@@ -34,6 +34,10 @@ SHORTEST_SECONDS = 1.0
 """Time between two checkpoints, at least."""
 
 FORMAT_VERSION = 1
+
+VECTORS = 4
+HEAD_BYTES = 1 << 16
+"""What a checkpoint takes, about: vectors of float64, and the rest."""
 
 _FAULTS = (
     OSError,
@@ -172,6 +176,20 @@ def claimed(directory: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def check_room(directory: str, length: int) -> None:
+    """Make sure, before training, that there is room for a first checkpoint of vectors of that length.
+
+    Raises
+    ------
+    UsageError : there is not
+    """
+    try:
+        with room(checkpoint_path(directory), VECTORS * 8 * length + HEAD_BYTES):
+            pass
+    except UsageError as error:
+        raise UsageError(f"--checkpoint {directory}", error.requirement, error.remedy) from error
 
 
 def read(directory: str) -> Saved | None:

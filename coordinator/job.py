@@ -69,6 +69,8 @@ def train(settings: Settings) -> int:
         )
         keep = None
         if recovery.checkpoint is not None:
+            if saved is None:  # one that is there already is worth going on with
+                checkpoint.check_room(recovery.checkpoint, max(job.shared, job.d))
             keep = checkpoint.Checkpoints(
                 recovery.checkpoint,
                 job_id,

@@ -477,17 +477,19 @@ def test_a_disk_that_fills_up_under_the_model_does_not_matter(disk: Path, arena:
     assert sorted(path.name for path in disk.iterdir()) == ["filler", "model", "model.json"]
 
 
-def test_a_disk_without_room_for_the_model_is_refused_before_training(
-    disk: Path, arena: MakeArena, covtype_like: Path
+@pytest.mark.parametrize("what", ["model", "checkpoint"])
+def test_a_disk_without_room_is_refused_before_training(
+    disk: Path, arena: MakeArena, covtype_like: Path, what: str
 ) -> None:
     some = arena(covtype_like)
-    some.model = disk / "model"
+    setattr(some, what, disk / what)
+    (disk / "checkpoint").mkdir()
     fill(disk)
     refused = some.train(*HINGE)
     assert refused.wait(60.0) == 2
-    assert f"{some.model}: cannot be written: No space left" in refused.stderr
+    assert f"{disk / what}: cannot be written: No space left" in refused.stderr
     assert "training" not in refused.stderr
-    assert [path.name for path in disk.iterdir()] == ["filler"]
+    assert sorted(path.name for path in disk.rglob("*")) == ["checkpoint", "filler"]
 
 
 def test_a_model_whose_directory_has_gone_is_kept_elsewhere(arena: MakeArena, covtype_like: Path) -> None:
