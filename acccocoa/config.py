@@ -296,6 +296,11 @@ class AlgorithmConfig:
     gamma: float = option(1.0, "aggregation, between 1/K and 1", metavar="G")
     sigma: float | None = option(None, "sigma' (default: the safe gamma*K)", type=float, metavar="S")
     accelerate: bool = option(True, "Accelerated CoCoA+, or plain CoCoA+", flag="--accelerate/--no-accelerate")
+    shrinking: bool = option(
+        True,
+        "with --accelerate, let coordinates that do not move rest for some passes; the others are visited instead",
+        flag="--shrinking/--no-shrinking",
+    )
     restart: Restart = option("gap", "rule by which momentum is dropped", choices=get_args(Restart))
     local_epochs: float | None = option(
         None,

@@ -20,12 +20,14 @@ from tests.support.inprocess import InProcessWorkers
 
 GAPS = (1e-1, 3e-2, 1e-2, 1e-3, 1e-4)
 
-METHODS: dict[str, tuple[bool, Restart]] = {
-    "CoCoA+": (False, "none"),
-    "AccCoCoA+ as printed": (True, "none"),
-    "gradient restart": (True, "gradient"),
-    "gap restart (default)": (True, "gap"),
+METHODS: dict[str, tuple[bool, Restart, bool]] = {
+    "CoCoA+": (False, "none", False),
+    "AccCoCoA+ as printed": (True, "none", False),
+    "gradient restart": (True, "gradient", False),
+    "gap restart": (True, "gap", False),
+    "shrinking (default)": (True, "gap", True),
 }
+"""By name: accelerated, the restart rule, and whether coordinates that do not move rest."""
 
 
 @click.command()
@@ -56,7 +58,7 @@ def main(
     print(f"{'lam':>8}  {'method':<22}" + "".join(f"{gap:>9.0e}" for gap in GAPS) + "   (rounds to that relative gap)")
     for strength in lam:
         for name in method:
-            accelerate, restart = METHODS[name]
+            accelerate, restart, shrinking = METHODS[name]
             reached: dict[float, int] = {}
 
             def observe(seen: CertifiedRound, reached: dict[float, int] = reached) -> None:
@@ -65,7 +67,7 @@ def main(
                         reached.setdefault(gap, seen.round)
 
             problem = Problem(loss, strength, examples.n)
-            workers = InProcessWorkers(examples, problem, k, positive_label=labels[1])
+            workers = InProcessWorkers(examples, problem, k, positive_label=labels[1], shrinking=shrinking)
             loop = OuterLoop(problem, examples.d, workers.blocks, accelerate=accelerate, restart=restart)
             Training(
                 loop,

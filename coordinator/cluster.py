@@ -203,6 +203,7 @@ class Cluster:
         lineage: str = "",
         warm: bool = False,
         scaling: Scaling = AS_IT_IS,
+        shrinking: bool = False,
         fold: Fold | None = None,
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync.
@@ -228,6 +229,7 @@ class Cluster:
                     job_id=job_id,
                     rank=link.rank,
                     seed=seed,
+                    shrinking=shrinking,
                     shared=job.shared,
                     problem=pb.Subproblem(
                         logistic=part.loss.logistic,

@@ -173,6 +173,7 @@ def begin(
         lineage=lineage,
         warm=warm,
         scaling=scaled,
+        shrinking=algorithm.shrinking and algorithm.accelerate,
         fold=None if left_out is None else left_out.fold,
     )
     if isinstance(problem, FeatureProblem):
@@ -325,6 +326,7 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "gamma": loop.gamma,
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,
+        "shrinking": settings.algorithm.shrinking and loop.accelerate,
         "restart": loop.restart_rule,
         "local_epochs": begun.epochs if settings.algorithm.round_seconds is None else None,
         "round_seconds": settings.algorithm.round_seconds,

@@ -5,8 +5,9 @@ Two files take turns, so that a damaged newest one leaves the one before. A file
     facts        JSON: content_hash, job_id, round, lineage, cursors, number (the larger, the newer), and of a pending
                  round gamma_theta, fraction, cursors, lineage
     alpha, z     float64, shape (n,), in the order of the shard
+    idle         uint8, shape (n,): how far each row is in its rests
     rows         where each row stood in the source that the shard was cut from
-    z_next       float64, shape (n,), of a pending round
+    z_next, idle_next   of a pending round
     active       bool, shape (n,), which rows are visited; absent: all
 """
 
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.errors import AcccocoaError, UsageError
 from acccocoa.losses import Vector
+from worker.kernels import LONGEST_REST
 from worker.state import DualState, Pending, Snapshot
 
 log = logging.getLogger(__name__)
@@ -119,9 +121,11 @@ class StateDirectory:
             if facts["content_hash"] != self._hash:
                 raise ValueError("it belongs to another shard")
             alpha, z = self._vector(archive, "alpha"), self._vector(archive, "z")
+            idle = self._idle(archive, "idle")
             pending = facts.get("pending")
             if pending is not None:
                 z_next = self._vector(archive, "z_next")
+                idle_next = self._idle(archive, "idle_next")
             active = self._mask(archive, "active") if "active" in archive else None
         cursors = _cursors(facts, blocks)
         snapshot = Snapshot(
@@ -129,6 +133,7 @@ class StateDirectory:
             alpha,
             z,
             cursors,
+            idle,
             None if facts["lineage"] is None else str(facts["lineage"]),
             None
             if pending is None
@@ -137,6 +142,7 @@ class StateDirectory:
                 float(pending["gamma_theta"]),
                 float(pending["fraction"]),
                 list(_cursors(pending, blocks)),
+                idle_next,
                 None if pending["lineage"] is None else str(pending["lineage"]),
                 bool(pending["final"]),
             ),
@@ -155,6 +161,12 @@ class StateDirectory:
         if mask.shape != self._rows.shape or mask.dtype != np.bool_:
             raise ValueError(f"its {name} is not that of this shard")
         return np.asarray(mask)
+
+    def _idle(self, archive: Any, name: str) -> NDArray[np.uint8]:
+        idle = archive[name]
+        if idle.shape != self._rows.shape or idle.dtype != np.uint8 or int(idle.max(initial=0)) > 2 * LONGEST_REST:
+            raise ValueError(f"its {name} is not that of this shard")
+        return np.asarray(idle)
 
     def offer(self, job_id: str, state: DualState) -> None:
         """A round begins: write its start down when it is time, in the background."""
@@ -187,11 +199,16 @@ class StateDirectory:
                 "cursors": snapshot.cursors,
                 "number": self._number + 1,
             }
-            arrays: dict[str, NDArray[Any]] = {"alpha": snapshot.alpha, "z": snapshot.z, "rows": self._rows}
+            arrays: dict[str, NDArray[Any]] = {
+                "alpha": snapshot.alpha,
+                "z": snapshot.z,
+                "idle": snapshot.idle,
+                "rows": self._rows,
+            }
             if snapshot.active is not None:
                 arrays["active"] = snapshot.active
             if pending is not None:
-                arrays["z_next"] = pending.z_next
+                arrays["z_next"], arrays["idle_next"] = pending.z_next, pending.idle
                 facts["pending"] = {
                     "gamma_theta": pending.gamma_theta,
                     "fraction": pending.fraction,

@@ -40,6 +40,9 @@ PREFETCHED = 128
 LINE = 16
 """Entries (of four bytes) in a cache line."""
 
+LONGEST_REST = 7
+"""A row whose dual variable does not move when it is visited rests for one pass, the next time for 3, then for 7."""
+
 
 def _prefetch(_typing: Any, array: Any, position: Any) -> Any:
     """Ask for the cache line of array[position], which need not arrive before the next instruction."""
@@ -234,7 +237,9 @@ def sdca(
     order: NDArray[np.uint32],
     kappa: float,
     loss: Loss,
-) -> int:
+    idle: NDArray[np.uint8],
+    enough: int,
+) -> tuple[int, int]:
     """Coordinate minimisation of G_k (paper, eq. subpdef4) over the buckets named by `order`; updates z and u.
 
     Parameters
@@ -244,12 +249,15 @@ def sdca(
     first, last, bucket : the block's examples; bucket b holds `bucket` examples from first + bucket*b on, within last
     order : uint32, buckets to visit
     kappa : kappa of section 3 over n, so that the quadratic of example i is q = kappa |x_i|^2
+    idle : uint8, shape (n,), 0 at first: how far every example is in its rests; updated. Empty: none ever rests
+    enough : end with the bucket in which so many examples have been visited
 
     Returns
     -------
-    examples visited
+    examples visited, and buckets gone through
     """
     steps = 0
+    rests = len(idle) > 0
     ahead = max(1, AHEAD // bucket)
     for position in range(len(order)):
         if position + 2 * ahead < len(order):
@@ -262,6 +270,8 @@ def sdca(
             prefetch(y, coming)
             prefetch(s, coming)
             prefetch(squared_norms, coming)
+            if rests:
+                prefetch(idle, coming)
             while j < min(end_of_bucket, indptr[coming] + np.uint64(PREFETCHED)):
                 if len(indices) > 0:
                     prefetch(indices, j)
@@ -273,6 +283,12 @@ def sdca(
             weight = s[i]
             if weight == 0.0:
                 continue
+            if rests:
+                # it is visited after 0, 2, 6, 14, 22, ... passes in which it did not move
+                passes = idle[i] + 2
+                if passes & (passes - 1) != 0:
+                    idle[i] += 1
+                    continue
             begin, end = indptr[i], indptr[i + np.uint64(1)]
             old = z[i]
             p = dot(indices, values, begin, end, u)
@@ -280,8 +296,14 @@ def sdca(
             if new != old:
                 z[i] = new
                 axpy(indices, values, begin, end, kappa * (new - old), u)
+                if rests:
+                    idle[i] = 0
+            elif rests:
+                idle[i] = idle[i] + 1 if idle[i] < 2 * LONGEST_REST else LONGEST_REST
             steps += 1
-    return steps
+        if steps >= enough:
+            return steps, position + 1
+    return steps, len(order)
 
 
 @_kernel

@@ -24,6 +24,13 @@ from worker.state import DualState, Pending
 T = TypeVar("T")
 
 
+LONGEST_SEARCH = 8
+"""So many times the buckets that a round visits without resting rows are gone through at most: by then all were."""
+
+NOBODY: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+"""To rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
     """What the coordinator asks of this worker in round t; symbols as in Algorithm 1 and algorithm section 5.
@@ -76,6 +83,8 @@ class LocalSolver:
     pool : as many threads as the shard has blocks
     label_weights : by examples, of labels whose examples do not weigh 1
     left_out : by examples, bool, shape (n,): those that weigh 0 until they are scored; None: none
+    shrinking : rows whose dual variables do not move rest for some passes (most are at a bound, and stay there); the
+        work saved goes to the others, so that a round visits as many rows as without
     """
 
     def __init__(
@@ -88,12 +97,14 @@ class LocalSolver:
         pool: ThreadPoolExecutor,
         label_weights: Mapping[float, float] | None = None,
         left_out: NDArray[np.bool_] | None = None,
+        shrinking: bool = False,
     ) -> None:
         self.shard = shard
         self.problem = problem
         self.rank = rank
         self.seed = seed
         self.loss = problem.loss
+        self.shrinking = shrinking
         self._pool = pool
         self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
         self._norms = np.empty(0) if problem.labelled else np.sqrt(shard.squared_norms)
@@ -242,11 +253,12 @@ class LocalSolver:
         else:
             z_next = np.zeros(shard.n)
             z_next[rows] = state.z[rows]
+        # what is screened out is left out already
+        shrinking = self.shrinking and rows is None
+        idle = state.idle.copy()
 
-        def descend(index: int, block: Block) -> tuple[Vector, int, int]:
-            order, bucket = self._order(state, plan, index, block)
-            u = w.copy()
-            steps = kernels.sdca(
+        def visit(block: Block, order: NDArray[np.uint32], bucket: int, u: Vector, enough: int) -> tuple[int, int]:
+            steps, buckets = kernels.sdca(
                 shard.indptr,
                 shard.indices,
                 shard.values,
@@ -261,14 +273,32 @@ class LocalSolver:
                 order,
                 kappa * self.problem.scale,
                 self.loss,
+                idle if shrinking else NOBODY,
+                enough,
             )
+            return int(steps), int(buckets)
+
+        def descend(index: int, block: Block) -> tuple[Vector, int, int]:
+            order, bucket = self._order(state, plan, index, block)
+            cursor = state.cursors[index] + len(order)
+            due = block.rows_in(order) if bucket == block.bucket else len(order)
+            u = w.copy()
+            steps, _ = visit(block, order, bucket, u, due + 1)
+            # what the resting ones have saved
+            last = state.cursors[index] + LONGEST_SEARCH * len(order)
+            while shrinking and steps < due and cursor < last:
+                rest_of_pass = block.buckets - cursor % block.buckets
+                order = order_of_visits(self.seed, self.rank, index, cursor, rest_of_pass, block.buckets)
+                more, buckets = visit(block, order, bucket, u, due - steps)
+                steps += more
+                cursor += buckets
             u -= w
             u /= kappa
-            return u, int(steps), len(order)
+            return u, steps, cursor
 
         results = self._each_block(descend)
-        cursors = [cursor + visits for cursor, (_, _, visits) in zip(state.cursors, results, strict=True)]
-        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, rows=rows)
+        cursors = [cursor for _, _, cursor in results]
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows)
         return functools.reduce(np.add, [u for u, _, _ in results]), sum(steps for _, steps, _ in results)
 
     def _order(self, state: DualState, plan: RoundPlan, index: int, block: Block) -> tuple[NDArray[np.uint32], int]:
@@ -291,7 +321,9 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     indices = np.zeros(1, dtype=np.uint32)
     values = np.ones(1, dtype=dtype)
     loss = losses.loss("hinge")
-    kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss)
+    kernels.sdca(
+        indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss, NOBODY, 1
+    )
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)

@@ -384,6 +384,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             pool=self._blocks_pool,
             label_weights={entry.label: entry.weight for entry in start.label_weights},
             left_out=left_out,
+            shrinking=start.shrinking,
         )
         state = self._state_for(start, solver)
         support, pieces = codec.encode(shard.support)

@@ -40,6 +40,11 @@ class Block:
         """Number of buckets in one pass."""
         return -((self.first - self.last) // self.bucket)
 
+    def rows_in(self, order: NDArray[np.uint32]) -> int:
+        """Number of rows in those buckets, of which the last may be a short one."""
+        short = self.buckets * self.bucket - (self.last - self.first)
+        return len(order) * self.bucket - short * int(np.count_nonzero(order == self.buckets - 1))
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:

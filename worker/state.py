@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from acccocoa.losses import Loss, Vector
 from worker import kernels
 
+Idle = NDArray[np.uint8]
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -29,6 +31,7 @@ class Snapshot:
     alpha: Vector
     z: Vector
     cursors: tuple[int, ...]
+    idle: Idle
     lineage: str | None = ""
     pending: "Pending | None" = None
     active: NDArray[np.bool_] | None = None
@@ -46,6 +49,7 @@ class Pending:
     gamma_theta: float
     fraction: float
     cursors: list[int]
+    idle: Idle
     lineage: str | None = None
     final: bool = False
     rows: NDArray[np.intp] | None = None
@@ -53,12 +57,13 @@ class Pending:
 
 @dataclass(slots=True)
 class DualState:
-    """alpha_t and z_t (float64, shape (n,)), where the order of visits stands, and the pending round, if any.
+    """alpha_t and z_t (float64, shape (n,)), where the visits stand, and the pending round, if any.
 
     Attributes
     ----------
     round, lineage : of the round that (alpha, z) is the start of; lineage None: of no round that can be asked for
-    cursors : by block, buckets visited since the job began
+    cursors : by block, buckets gone through since the job began
+    idle : uint8, shape (n,), how far every row is in its rests; see kernels.sdca
     active : which rows are visited at present, shape (n,), never written to; None: all
     """
 
@@ -66,6 +71,7 @@ class DualState:
     z: Vector
     round: int
     cursors: list[int]
+    idle: Idle
     pending: Pending | None = None
     mark: Snapshot | None = None
     lineage: str | None = ""
@@ -74,7 +80,7 @@ class DualState:
     @classmethod
     def zeros(cls, n: int, blocks: int) -> "DualState":
         """alpha = z = 0, which is feasible for every loss."""
-        return cls(np.zeros(n), np.zeros(n), 0, [0] * blocks)
+        return cls(np.zeros(n), np.zeros(n), 0, [0] * blocks, np.zeros(n, dtype=np.uint8))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "DualState":
@@ -84,6 +90,7 @@ class DualState:
             snapshot.z.copy(),
             snapshot.round,
             list(snapshot.cursors),
+            snapshot.idle.copy(),
             snapshot.pending,
             lineage=snapshot.lineage,
             active=snapshot.active,
@@ -119,6 +126,7 @@ class DualState:
             self.z[:] = self.mark.z
             self.cursors = list(self.mark.cursors)
             self.active = self.mark.active
+            self.idle[:] = self.mark.idle
         self.round = t
         self.lineage = lineage
         self.pending = None
@@ -135,6 +143,7 @@ class DualState:
             kernels.advance(alpha, z, pending.z_next[pending.rows], pending.gamma_theta, pending.fraction)
             self.alpha[pending.rows], self.z[pending.rows] = alpha, z
         self.cursors = pending.cursors
+        self.idle = pending.idle
 
     def finish(self, gamma_theta: float, lineage: str) -> Snapshot:
         """Let y_t be where the job ends: the state of the next round, of a new lineage, is alpha = z = y_t.
@@ -144,8 +153,8 @@ class DualState:
         that state
         """
         y = self.alpha + gamma_theta * (self.z - self.alpha)
-        self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), lineage, final=True)
-        return Snapshot(self.round + 1, y, y, tuple(self.cursors), lineage)
+        self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), self.idle, lineage, final=True)
+        return Snapshot(self.round + 1, y, y, tuple(self.cursors), self.idle.copy(), lineage)
 
     @property
     def position(self) -> tuple[int, str | None]:
@@ -169,6 +178,7 @@ class DualState:
         self.pending = None
         self.active = None
         self.restart()
+        self.idle = np.zeros_like(self.idle)
         self.round = t
         self.lineage = lineage
 
@@ -182,6 +192,7 @@ class DualState:
             self.alpha.copy(),
             self.z.copy(),
             tuple(self.cursors),
+            self.idle.copy(),
             self.lineage,
             self.pending if with_pending else None,
             self.active,

@@ -582,6 +582,7 @@ class Start(_message.Message):
     SCALING_FIELD_NUMBER: _builtins.int
     DIVISORS_FIELD_NUMBER: _builtins.int
     LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    SHRINKING_FIELD_NUMBER: _builtins.int
     FOLD_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     software_version: _builtins.str
@@ -605,6 +606,8 @@ class Start(_message.Message):
     """by features: answer the labels of the examples after the support"""
     scaling: Global___Scaling.ValueType
     """of the data, before the bias is added"""
+    shrinking: _builtins.bool
+    """rows whose dual variables do not move rest for some passes"""
     @_builtins.property
     def problem(self) -> Global___Subproblem: ...
     @_builtins.property
@@ -643,11 +646,12 @@ class Start(_message.Message):
         scaling: Global___Scaling.ValueType = ...,
         divisors: _array_pb2.Array | None = ...,
         label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
+        shrinking: _builtins.bool = ...,
         fold: Global___Fold | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold", "problem", b"problem"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

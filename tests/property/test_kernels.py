@@ -274,8 +274,10 @@ class Descent:
     def run(self, order: NDArray[np.uint32], bucket: int = 1, first: int = 0, last: int | None = None) -> int:
         point = self.point
         last = self.data.n if last is None else last
-        block = (first, last, bucket, order, self.kappa, point.loss)
-        return int(kernels.sdca(*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u, *block))
+        block = (first, last, bucket, order, self.kappa, point.loss, np.empty(0, np.uint8), len(order) * bucket + 1)
+        steps, buckets = kernels.sdca(*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u, *block)
+        assert buckets == len(order)
+        return int(steps)
 
     def passes(self, number: int) -> None:
         self.run(np.tile(np.arange(self.data.n, dtype=np.uint32), number))

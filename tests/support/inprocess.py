@@ -40,6 +40,7 @@ class InProcessWorkers:
         weights: Vector | None = None,
         label_weights: Mapping[float, float] | None = None,
         bias: float | None = None,
+        shrinking: bool = False,
     ) -> None:
         """weights, label_weights, bias : by examples; by features the problem has them."""
         digest = shardfile.content_hash(examples)
@@ -58,7 +59,7 @@ class InProcessWorkers:
             self.shards = [with_constant_feature(shard, bias, examples.d) for shard in self.shards]
         pool = ThreadPoolExecutor(threads)
         self.solvers = [
-            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool, label_weights)
+            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool, label_weights, shrinking=shrinking)
             for rank, shard in enumerate(self.shards)
         ]
         self.states = [DualState.zeros(shard.n, len(shard.blocks)) for shard in self.shards]

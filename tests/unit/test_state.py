@@ -37,7 +37,8 @@ def solver_for(loss: str) -> LocalSolver:
         labels=np.where(rng.random(N) < 0.4, 1.0, -1.0),
     )
     shard = build(examples, shardfile.content_hash(examples), threads=THREADS)
-    return LocalSolver(shard, Problem(loss, 1e-3, N).subproblem, 1.0, 0, 11, ThreadPoolExecutor(THREADS))
+    problem = Problem(loss, 1e-3, N).subproblem
+    return LocalSolver(shard, problem, 1.0, 0, 11, ThreadPoolExecutor(THREADS), shrinking=True)
 
 
 def fresh(solver: LocalSolver) -> DualState:
@@ -48,8 +49,8 @@ def w_of(round_number: int) -> Vector:
     return np.random.default_rng(round_number).standard_normal(D)
 
 
-def snapshot(state: DualState) -> tuple[bytes, bytes, int, tuple[int, ...]]:
-    return state.alpha.tobytes(), state.z.tobytes(), state.round, tuple(state.cursors)
+def snapshot(state: DualState) -> tuple[bytes, bytes, bytes, int, tuple[int, ...]]:
+    return state.alpha.tobytes(), state.z.tobytes(), state.idle.tobytes(), state.round, tuple(state.cursors)
 
 
 def plan_of(t: int) -> RoundPlan:
@@ -61,7 +62,7 @@ def plan_of(t: int) -> RoundPlan:
 
 def test_zeros_is_feasible_and_cold() -> None:
     state = DualState.zeros(3, 2)
-    assert snapshot(state) == (bytes(24), bytes(24), 0, (0, 0))
+    assert snapshot(state) == (bytes(24), bytes(24), bytes(3), 0, (0, 0))
     assert state.pending is None
 
 
@@ -128,7 +129,7 @@ def test_a_round_not_solved_cannot_be_followed() -> None:
     state = DualState.zeros(2, 1)
     assert not state.begin(1)
     assert state.begin(0)
-    state.pending = Pending(np.ones(2), 1.0, 1.0, [1])
+    state.pending = Pending(np.ones(2), 1.0, 1.0, [1], np.zeros(2, np.uint8))
     assert state.begin(0)
     assert not state.begin(1)
 
@@ -175,9 +176,9 @@ def test_alpha_stays_feasible(name: str, gamma: float, fraction: float) -> None:
 def test_alpha_may_fall_below_zero_by_rounding_in_a_partial_round_after_a_restart() -> None:
     loss, n, fraction = losses.loss("logistic"), 500, 0.3
     point = np.linspace(0.01, 0.99, n)
-    state = DualState(point.copy(), point.copy(), 0, [0])
+    state = DualState(point.copy(), point.copy(), 0, [0], np.zeros(n, np.uint8))
     # theta_0 = p: the weight of z_t in alpha_{t+1} is (1 - p) + p - p/p = 0, but not in floating point
-    state.pending = Pending(np.full(n, 1e-30), fraction, fraction, [1])
+    state.pending = Pending(np.full(n, 1e-30), fraction, fraction, [1], np.zeros(n, np.uint8))
     assert state.begin(1)
     conjugate = kernels.conjugate_sum(np.ones(n), np.ones(n), state.alpha, state.z, fraction, 0, n, loss)
     assert math.isfinite(conjugate)
