@@ -19,7 +19,7 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
 from worker import kernels
 from worker.shard import Block, Shard
-from worker.state import DualState, Pending
+from worker.state import DualState, Pending, into_domain
 
 T = TypeVar("T")
 
@@ -179,6 +179,10 @@ class LocalSolver:
         active: NDArray[np.bool_] = (state.alpha != 0.0) | (state.z != 0.0)
         active |= distance <= ball.radius * self._norms
         return active
+
+    def project(self, alpha: Vector) -> None:
+        """Move alpha, float64, shape (n,), into dom(g), in place."""
+        into_domain(self.loss, self.y, self.s, alpha)
 
     @property
     def indicator(self) -> bool:

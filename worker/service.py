@@ -33,7 +33,7 @@ from worker.adoption import Adopted
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard, with_constant_feature
-from worker.state import DualState, into_domain
+from worker.state import DualState
 
 log = logging.getLogger(__name__)
 
@@ -420,7 +420,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             elif kind == "resync":
                 t = request.resync.round
                 # they may be of another objective: the job may have changed it after they were written down
-                into_domain(solver.loss, solver.y, solver.s, state.alpha)
+                solver.project(state.alpha)
                 state.resync(t, request.resync.lineage)
                 a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
                 header, pieces = codec.encode(a_alpha)
@@ -477,7 +477,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             certificate = yield from self._computed(t, context, functools.partial(_certify, solver, state, plan, w))
             yield pb.SolveReply(certificate=certificate)
         if request.finish:
-            final = state.finish(plan.gamma_theta, request.next_lineage)
+            final = state.finish(plan.gamma_theta, request.next_lineage, solver.project)
             if self._states is not None:
                 yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, final))
         if request.audit:

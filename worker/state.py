@@ -12,6 +12,7 @@ an earlier round on. Every way has a lineage, a name that the coordinator gives 
 every resync; only round and lineage together name a state.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,14 +146,17 @@ class DualState:
         self.cursors = pending.cursors
         self.idle = pending.idle
 
-    def finish(self, gamma_theta: float, lineage: str) -> Snapshot:
+    def finish(self, gamma_theta: float, lineage: str, project: Callable[[Vector], None] = lambda _: None) -> Snapshot:
         """Let y_t be where the job ends: the state of the next round, of a new lineage, is alpha = z = y_t.
+
+        project : moves a vector into dom(g), which y_t, a convex combination, may leave in its last digit
 
         Returns
         -------
         that state
         """
         y = self.alpha + gamma_theta * (self.z - self.alpha)
+        project(y)
         self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), self.idle, lineage, final=True)
         return Snapshot(self.round + 1, y, y, tuple(self.cursors), self.idle.copy(), lineage)
 

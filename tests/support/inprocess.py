@@ -110,7 +110,7 @@ class InProcessWorkers:
             if request.restart:
                 state.restart()
             if request.finish:
-                state.finish(self._plan(rank).gamma_theta, request.next_lineage)
+                state.finish(self._plan(rank).gamma_theta, request.next_lineage, self.solvers[rank].project)
 
     def certificates(self) -> list[CertificateTerms]:
         """See coordinator.training.Workers."""

@@ -18,7 +18,7 @@ from acccocoa import losses
 from acccocoa.config import StopConfig
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
-from acccocoa.problem import Constant, FeatureProblem, Problem
+from acccocoa.problem import Constant, FeatureProblem, Problem, certify
 from acccocoa.weights import of_labels
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule
@@ -252,20 +252,20 @@ def some_weights(n: int) -> Vector:
     return rng.uniform(0.0, 3.0, n) * (rng.random(n) < 0.8)
 
 
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("sparse", "k"), [(False, 1), (False, 3), (True, 3)])
 @pytest.mark.parametrize("loss", losses.NAMES)
-def test_weights_by_examples(loss: str, k: int) -> None:
-    data = data_for(loss)
+def test_weights_by_examples(loss: str, sparse: bool, k: int) -> None:
+    data = data_for(loss, sparse)
     s = some_weights(len(data.y))
     objective = data.objective(loss, l1_ratio=0.3, s=s)
     outcome = solve(data, problem_for(data, loss, l1_ratio=0.3), k, weights=s)
     check(outcome, objective, objective.least())
 
 
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("sparse", "k"), [(False, 1), (False, 3), (True, 3)])
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_weights_by_features(loss: str, k: int) -> None:
-    data = data_for(loss)
+def test_weights_by_features(loss: str, sparse: bool, k: int) -> None:
+    data = data_for(loss, sparse)
     s = some_weights(len(data.y))
     objective = data.objective(loss, l1_ratio=1.0, s=s)
     outcome = solve(data, problem_for(data, loss, l1_ratio=1.0, by_features=True, s=s), k)
@@ -521,3 +521,29 @@ def test_tiny_lam_to_the_end(loss: str, l1_ratio: float, by_features: bool) -> N
     objective = data.objective(loss, 1e-4, l1_ratio)
     outcome = solve(data, problem_for(data, loss, 1e-4, l1_ratio, by_features=by_features), 2, tol=1e-7)
     check(outcome, objective, objective.least())
+
+
+@pytest.mark.parametrize("epochs", [0.1, 0.3])
+@pytest.mark.parametrize("loss", losses.NAMES)
+def test_the_final_duals_are_feasible_to_the_last_digit(loss: str, epochs: float) -> None:
+    """y_t is a combination of feasible points that rounding may move out of the domain, where the conjugate is inf."""
+    data = data_for(loss)
+    problem = Problem(loss, 1e-3, len(data.y))
+    workers = InProcessWorkers(data.examples, problem, 2)
+    training = Training(
+        OuterLoop(problem, workers.features, workers.blocks),
+        workers,
+        workers.plan(epochs),
+        CertificateSchedule(1e-12),
+        StopConfig(tol=1e-12, max_rounds=300),
+        interrupted=threading.Event(),
+    )
+    outcome = training.run()
+    alpha = np.zeros(len(data.y))
+    for shard, state in zip(workers.shards, workers.states, strict=True):
+        state.settle()
+        alpha[shard.rows] = state.alpha
+    found = certify(problem, data.x, data.y, outcome.w, alpha)
+    assert found.primal == pytest.approx(outcome.certified.primal, rel=1e-12)
+    assert np.isfinite(found.dual)
+    assert found.dual <= outcome.certified.dual + 1e-12 * abs(found.primal)
