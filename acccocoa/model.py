@@ -235,7 +235,7 @@ class Model:
             raise UsageError(
                 f"probabilities of a model of loss {self.loss}",
                 "only the logistic loss gives them",
-                "train with --loss logistic",
+                "train with --loss logistic, or see --calibrate",
             )
 
     def save(self, path: str | os.PathLike[str], report: Mapping[str, object]) -> None:

@@ -10,6 +10,7 @@ from acccocoa.cli import ExitCodes
 
 BENCHMARKS = {
     "peers": "Time to a given accuracy, against other solvers.",
+    "lasso": "Lasso to a certified gap, against celer and skglm.",
     "scale": "Cost as examples, features, entries and workers double.",
     "rounds": "Rounds to a certified gap, against plain CoCoA+.",
     "parser": "Reading LIBSVM text, against other readers.",

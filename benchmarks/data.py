@@ -69,7 +69,7 @@ class Loaded:
     Attributes
     ----------
     rows : scipy CSR of float32, shape (n, d)
-    y : float64, shape (n,), +1 and -1
+    y : float64, shape (n,), +1 and -1, or a target
     """
 
     rows: Any
@@ -124,6 +124,10 @@ def zipf_rows(n: int, d: int, per_row: int, seed: int = 0) -> Loaded:
     return Loaded(counts, np.where(scores > 0, 1.0, -1.0))
 
 
+def _label(label: float) -> str:
+    return f"{label:+.0f}" if abs(label) == 1.0 else f"{label:.9g}"
+
+
 def write(loaded: Loaded, path: Path) -> None:
     """Write LIBSVM text."""
     indptr, indices, values = loaded.rows.indptr, loaded.rows.indices, loaded.rows.data
@@ -131,7 +135,7 @@ def write(loaded: Loaded, path: Path) -> None:
         for row, label in enumerate(loaded.y):
             part = slice(indptr[row], indptr[row + 1])
             entries = zip((indices[part] + 1).tolist(), values[part].tolist(), strict=True)
-            stream.write(f"{label:+.0f} {' '.join(f'{index}:{value:.6g}' for index, value in entries)}\n")
+            stream.write(f"{_label(label)} {' '.join(f'{index}:{value:.6g}' for index, value in entries)}\n")
 
 
 def files(names: Sequence[str], directory: Path, shared: Path = SHARED) -> tuple[dict[str, Path], dict[str, str]]:

@@ -9,14 +9,21 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import loading, model
+from acccocoa import loading, model, platt
 from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.cli import s3_endpoint
 from acccocoa.errors import UsageError
+from acccocoa.examples import Examples
 from acccocoa.model import Model
 
 
-def lines(trained: Model, values: NDArray[np.float64], *, probability: bool = False) -> Iterable[str]:
+def lines(
+    trained: Model,
+    values: NDArray[np.float64],
+    *,
+    probability: bool = False,
+    calibration: platt.Calibration | None = None,
+) -> Iterable[str]:
     """The predictions as text, without line ends.
 
     Parameters
@@ -25,6 +32,7 @@ def lines(trained: Model, values: NDArray[np.float64], *, probability: bool = Fa
     values : float64, shape (n,), its decision values
     probability : whether to write the probabilities of the labels too, as LIBLINEAR's predict does: first a line
         `labels +1 -1`, then lines of the predicted label and one probability for each label in that order
+    calibration : what gives the probabilities; None: the model itself
 
     Returns
     -------
@@ -36,7 +44,7 @@ def lines(trained: Model, values: NDArray[np.float64], *, probability: bool = Fa
     """
     predictions = trained.predict_labels(values)
     if probability:
-        columns = trained.probabilities(values).tolist()
+        columns = (trained.probabilities if calibration is None else calibration)(values).tolist()
         header = f"labels {' '.join(trained.labels)}"
         rows = zip(predictions.tolist(), columns, strict=True)
         return [header, *(f"{label} {' '.join(map(repr, row))}" for label, row in rows)]
@@ -62,6 +70,7 @@ def run(
     *,
     out: str | None = None,
     probability: bool = False,
+    calibrate: str | None = None,
     as_json: bool = False,
     zero_based: bool = False,
     threads: int = 1,
@@ -77,6 +86,7 @@ def run(
     data : a source of LIBSVM text, see libsvm.read; values are kept in float64
     out : file for the predictions
     probability : see `lines`
+    calibrate : a source as `data` of examples that the model has not seen, which probabilities are fitted to
     as_json : whether to print the result on standard output, as one JSON object
     zero_based : whether indices in the data begin at 0
     threads : number of threads that parse the data
@@ -84,7 +94,7 @@ def run(
     Returns
     -------
     result : n, d, nnz (of the data), the entries of model.score (accuracy and n_correct, or mse and r2),
-        loss, probability, model, data, out (paths as given; out may be None)
+        loss, probability, calibrate, model, data, out (paths as given; calibrate and out may be None)
 
     Raises
     ------
@@ -92,11 +102,21 @@ def run(
     DataError : the model or the data cannot be read
     """
     trained = model.load(model_path)
-    if probability:
+    if calibrate is not None and not (probability and trained.is_classifier):
+        raise UsageError(f"--calibrate {calibrate}", "is for --probability of a classifier", "leave it out")
+    if probability and calibrate is None:
         trained.require_probabilities()
     if out is not None:
         _check_out(out, {"model": model_path, "data": data})
-    examples = loading.load([data], zero_based=zero_based, dtype=np.float64, threads=threads).examples
+
+    def read(source: str) -> Examples:
+        return loading.load([source], zero_based=zero_based, dtype=np.float64, threads=threads).examples
+
+    calibration = None
+    if calibrate is not None:
+        unseen = read(calibrate)
+        calibration = platt.Calibration.of(trained.labels, trained.decision_values(unseen), unseen.labels)
+    examples = read(data)
     values = trained.decision_values(examples)
     scores = model.score(trained.predict_labels(values), examples)
     result: dict[str, object] = {
@@ -105,15 +125,16 @@ def run(
         "nnz": examples.nnz,
         "loss": trained.loss,
         "probability": probability,
+        "calibrate": calibrate,
         "model": model_path,
         "data": data,
         "out": out,
     }
     if out is not None:
         with atomic_write(out) as file:
-            file.write(_text(lines(trained, values, probability=probability)).encode())
+            file.write(_text(lines(trained, values, probability=probability, calibration=calibration)).encode())
     elif not as_json:
-        click.echo(_text(lines(trained, values, probability=probability)), nl=False)
+        click.echo(_text(lines(trained, values, probability=probability, calibration=calibration)), nl=False)
     click.echo(describe(scores), err=True)
     if as_json:
         click.echo(json.dumps(result, allow_nan=False))
@@ -136,7 +157,12 @@ def _check_out(out: str, inputs: dict[str, str]) -> None:
 @click.command()
 @click.option("--model", "model_path", required=True, metavar="PATH", help="Model that train (or LIBLINEAR) wrote.")
 @click.option("--out", metavar="PATH", help="File for the predictions, one a line [default: standard output].")
-@click.option("--probability", is_flag=True, help="Write the probability of each label too (logistic loss only).")
+@click.option(
+    "--probability", is_flag=True, help="Write the probability of each label too (logistic loss, or see --calibrate)."
+)
+@click.option(
+    "--calibrate", metavar="HELD_OUT", help="With --probability: fit sigmoids to these unseen examples (Platt)."
+)
 @click.option(
     "--json",
     "as_json",
@@ -155,7 +181,14 @@ def _check_out(out: str, inputs: dict[str, str]) -> None:
 )
 @click.argument("data", metavar="DATA")
 def predict(
-    model_path: str, data: str, out: str | None, probability: bool, as_json: bool, zero_based: bool, threads: int
+    model_path: str,
+    data: str,
+    out: str | None,
+    probability: bool,
+    calibrate: str | None,
+    as_json: bool,
+    zero_based: bool,
+    threads: int,
 ) -> None:
     """Predict the label (or value) of every example of DATA, a LIBSVM file."""
     run(
@@ -163,6 +196,7 @@ def predict(
         data,
         out=out,
         probability=probability,
+        calibrate=calibrate,
         as_json=as_json,
         zero_based=zero_based,
         threads=threads,

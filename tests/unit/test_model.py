@@ -714,7 +714,8 @@ def test_only_the_logistic_loss_gives_probabilities(loss: str) -> None:
     with pytest.raises(UsageError) as caught:
         model.probabilities(np.zeros(1))
     assert str(caught.value) == (
-        f"probabilities of a model of loss {loss}: only the logistic loss gives them; train with --loss logistic"
+        f"probabilities of a model of loss {loss}: only the logistic loss gives them; train with --loss logistic, "
+        "or see --calibrate"
     )
 
 

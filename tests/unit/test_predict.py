@@ -103,6 +103,7 @@ def test_json_of_a_classifier(out: str | None) -> None:
         "accuracy": 0.75,
         "loss": "hinge",
         "probability": False,
+        "calibrate": None,
         "model": "svm",
         "data": "data",
         "out": out,
