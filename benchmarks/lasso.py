@@ -2,13 +2,14 @@
 
 (1/2n) |y - X w|^2 + lam |w|_1 without an intercept, lam a share of the smallest lam that makes all weights 0. All get
 the same data in memory (float64, CSC); only fitting is timed. The peers stop by a tolerance of their own: the coarsest
-power of ten is taken at which the gap of the model they return, with the dual point scaled from its residuals as in
-the certificate of this project, is below 1e-6. Their fits and our runs (real worker processes, seconds.solve of
+power of ten is taken at which the relative gap of the model they return is below 1e-6, by their own account (celer) or
+with the dual point scaled from its residuals. Their fits and our runs (real worker processes, seconds.solve of
 --json) take turns, so that whatever else the machine does meets all of them; shown are the medians.
 """
 
 import importlib
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -103,20 +104,23 @@ def skglm(lam: float, tolerance: float) -> Any:
 PEERS: dict[str, Callable[[float, float], Any]] = {"celer": celer, "skglm": skglm}
 
 
-def fit(model: Any, design: Design) -> tuple[float, Vector]:
-    """Seconds, and w."""
+def fit(model: Any, design: Design) -> float:
+    """Seconds it takes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began = time.perf_counter()
         model.fit(design.x, design.y)
-        return time.perf_counter() - began, np.asarray(model.coef_)
+        return time.perf_counter() - began
 
 
 def calibrate(peer: str, design: Design, lam: float) -> tuple[float, float, float] | None:
     """The coarsest tolerance that reaches the target, the gap and the primal value there; None when none does."""
     for tolerance in TOLERANCES:
-        _, w = fit(PEERS[peer](lam, tolerance), design)
-        gap, primal = design.relative_gap(w, lam)
+        model = PEERS[peer](lam, tolerance)
+        fit(model, design)
+        gap, primal = design.relative_gap(np.asarray(model.coef_), lam)
+        # celer knows better dual points than those of its residuals
+        gap = min(gap, getattr(model, "dual_gap_", math.inf) / primal)
         if gap <= TARGET:
             return tolerance, gap, primal
     return None
@@ -158,7 +162,7 @@ def compare(design: Design, ratio: float, local: int, repeat: int) -> list[str]:
         seconds["acccocoa"].append(run["seconds"]["solve"])
         for peer, found in settings.items():
             if found is not None:
-                seconds[peer].append(fit(PEERS[peer](lam, found[0]), design)[0])
+                seconds[peer].append(fit(PEERS[peer](lam, found[0]), design))
     lines = [
         f"{ratio:>12g} {f'acccocoa --local {local}':24} {statistics.median(seconds['acccocoa']):>8.2f} "
         f"{run['relative_gap']:>13.1e} {run['primal']:>16.12f}"
