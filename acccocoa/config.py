@@ -20,7 +20,7 @@ from acccocoa.weights import parse_label_weights
 Restart = Literal["gap", "gradient", "none"]
 """Rules by which the outer loop drops its momentum."""
 
-Normalize = Literal["none", "rows", "features-maxabs"]
+Normalize = Literal["none", "rows", "features-maxabs", "features-std"]
 """What is made of equal size before training; see coordinator.normalize."""
 
 Partition = Literal["auto", "examples", "features"]
@@ -141,8 +141,11 @@ class ObjectiveConfig:
     intercept: bool = option(False, "add an intercept that is not regularised; needs a smooth loss, dealt by features")
     normalize: Normalize = option(
         "none",
-        "divide every example by its norm, or every feature by its largest magnitude",
+        "divide every example by its norm, or every feature by its largest magnitude or standard deviation",
         choices=get_args(Normalize),
+    )
+    standardize: bool = option(
+        False, "the same as --normalize features-std; with --intercept as good as centering the features, too"
     )
     multiclass: Literal["none", "ovr"] = option(
         "none",
@@ -163,6 +166,10 @@ class ObjectiveConfig:
             raise UsageError("--lam and --C", "exclude each other", "give one of them")
         if not 0.0 <= self.l1_ratio <= 1.0:
             raise UsageError(f"--l1-ratio {self.l1_ratio:g}", "must be from 0 to 1")
+        if self.standardize:
+            if self.normalize not in ("none", "features-std"):
+                raise UsageError(f"--standardize and --normalize {self.normalize}", "exclude each other")
+            object.__setattr__(self, "normalize", "features-std")
         _positive("--bias", self.bias)
         if self.label_weights and not losses.loss(self.loss, self.loss_parameter).classifier:
             raise UsageError(f"--class-weight {self.class_weight}", f"the {self.loss} loss knows no classes")

@@ -18,6 +18,16 @@ FEATURE_SPREAD = 30.0
 """The same of the largest magnitudes of features, over what a tenth of them stays below; there one feature that is a
 hundred times as large as the others takes twenty times the passes. Unscaled sets are above this, text is below."""
 
+CONSTANT = 1e-12
+"""A variance below this share of the mean square is the rounding of 0."""
+
+
+def deviations(sums: NDArray[np.float64], squares: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Of features of n examples, from the sums of their values and of the squares; 0 where a feature is constant."""
+    mean_square = squares / n
+    variance = mean_square - (sums / n) ** 2
+    return np.sqrt(np.where(variance > CONSTANT * mean_square, variance, 0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:

@@ -183,7 +183,7 @@ class Cluster:
         answers = self._each(lambda link: link.measure(measure, shards[link.rank].content_hash, length, fold))
         total = np.zeros(length)
         for numbers, values in answers:  # in rank order: the same bits every time
-            if measure in ("squares_of_columns", "hashes_of_columns", "examples_of_folds"):
+            if measure in ("sums_of_columns", "squares_of_columns", "hashes_of_columns", "examples_of_folds"):
                 total[numbers] += values
             else:
                 total[numbers] = np.maximum(total[numbers], values)

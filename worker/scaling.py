@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from acccocoa.losses import Vector
-from acccocoa.statistics import Sizes, Spread
+from acccocoa.statistics import Sizes, Spread, deviations
 from worker import kernels
 from worker.shard import Shard
 
@@ -23,6 +23,21 @@ def largest_of_rows(shard: Shard) -> Vector:
     largest = np.empty(shard.n)
     kernels.largest_of_rows(shard.indptr, shard.values, largest)
     return largest
+
+
+def deviations_of_rows(shard: Shard) -> Vector:
+    """By features: the standard deviation of every row over all examples, 0 if it is constant; float64, shape (n,)."""
+    sums = np.empty(shard.n)
+    ones = np.ones(len(shard.support))
+    kernels.products(shard.indptr, shard.indices, shard.values, ones, 0, shard.n, sums)
+    return deviations(sums, shard.squared_norms, shard.d)
+
+
+def sums_of_columns(shard: Shard) -> Vector:
+    """The sum of every column; float64, shape (support,)."""
+    sums = np.zeros(len(shard.support))
+    kernels.add_columns(shard.indptr, shard.indices, shard.values, np.ones(shard.n), 0, shard.n, sums)
+    return sums
 
 
 def largest_of_columns(shard: Shard) -> Vector:

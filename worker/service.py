@@ -311,6 +311,10 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             return shard.support, scaling.squares_of_columns(shard)
         if measure == pb.MEASURE_LARGEST_OF_ROWS:
             return shard.rows.astype(np.uint32), scaling.largest_of_rows(shard)
+        if measure == pb.MEASURE_SUMS_OF_COLUMNS:
+            return shard.support, scaling.sums_of_columns(shard)
+        if measure == pb.MEASURE_DEVIATIONS_OF_ROWS and shard.by_features:
+            return shard.rows.astype(np.uint32), scaling.deviations_of_rows(shard)
         if measure == pb.MEASURE_HASHES_OF_COLUMNS and shard.by_features:
             return shard.support, folds.hashes_of_columns(shard)
         if measure == pb.MEASURE_EXAMPLES_OF_FOLDS and not shard.by_features:
@@ -351,6 +355,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 shard = scaling.with_rows_divided(shard, scaling.row_norms(shard))
             elif start.scaling == pb.SCALING_LARGEST_OF_ROWS:
                 shard = scaling.with_rows_divided(shard, scaling.largest_of_rows(shard))
+            elif start.scaling == pb.SCALING_DEVIATIONS_OF_ROWS:
+                shard = scaling.with_rows_divided(shard, scaling.deviations_of_rows(shard))
             elif divisors is not None:
                 shard = scaling.with_columns_divided(shard, divisors)
             if start.HasField("bias"):
@@ -549,6 +555,8 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"no constant feature {start.bias.feature} can be added")
     if start.HasField("divisors") != (start.scaling == pb.SCALING_COLUMNS):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "divisors go with SCALING_COLUMNS, and with nothing else")
+    if start.scaling == pb.SCALING_DEVIATIONS_OF_ROWS and not shard.by_features:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "SCALING_DEVIATIONS_OF_ROWS is for shards cut by features")
     if start.scaling not in pb.Scaling.values():
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"scaling {start.scaling} is unknown to this worker")
     if not all(0 < entry.weight < math.inf for entry in start.label_weights):

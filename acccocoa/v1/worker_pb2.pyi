@@ -39,6 +39,10 @@ class _MeasureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Measure.Value
     """max |x| of every row"""
     MEASURE_HASHES_OF_COLUMNS: _Measure.ValueType  # 4
     """by features: sum of the hashes of every example's entries; acccocoa/folds.py"""
+    MEASURE_SUMS_OF_COLUMNS: _Measure.ValueType  # 6
+    """sum of x over the rows, by column of the support"""
+    MEASURE_DEVIATIONS_OF_ROWS: _Measure.ValueType  # 7
+    """by features: standard deviation of every row over all examples; 0: it is constant"""
     MEASURE_EXAMPLES_OF_FOLDS: _Measure.ValueType  # 5
     """by examples: how many are in each fold, by its number; `fold` says which folds"""
 
@@ -53,6 +57,10 @@ MEASURE_LARGEST_OF_ROWS: Measure.ValueType  # 3
 """max |x| of every row"""
 MEASURE_HASHES_OF_COLUMNS: Measure.ValueType  # 4
 """by features: sum of the hashes of every example's entries; acccocoa/folds.py"""
+MEASURE_SUMS_OF_COLUMNS: Measure.ValueType  # 6
+"""sum of x over the rows, by column of the support"""
+MEASURE_DEVIATIONS_OF_ROWS: Measure.ValueType  # 7
+"""by features: standard deviation of every row over all examples; 0: it is constant"""
 MEASURE_EXAMPLES_OF_FOLDS: Measure.ValueType  # 5
 """by examples: how many are in each fold, by its number; `fold` says which folds"""
 Global___Measure: _TypeAlias = Measure  # noqa: Y015
@@ -70,6 +78,8 @@ class _ScalingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scaling.Value
     """each by the largest magnitude in its row"""
     SCALING_COLUMNS: _Scaling.ValueType  # 3
     """each by the divisor of its column"""
+    SCALING_DEVIATIONS_OF_ROWS: _Scaling.ValueType  # 4
+    """by features: each by the standard deviation of its row"""
 
 class Scaling(_Scaling, metaclass=_ScalingEnumTypeWrapper):
     """What the entries of the shard are divided by; where that is 0, by nothing. Values are rounded as they are stored."""
@@ -81,6 +91,8 @@ SCALING_LARGEST_OF_ROWS: Scaling.ValueType  # 2
 """each by the largest magnitude in its row"""
 SCALING_COLUMNS: Scaling.ValueType  # 3
 """each by the divisor of its column"""
+SCALING_DEVIATIONS_OF_ROWS: Scaling.ValueType  # 4
+"""by features: each by the standard deviation of its row"""
 Global___Scaling: _TypeAlias = Scaling  # noqa: Y015
 
 @_typing.final
