@@ -67,7 +67,7 @@ def run(settings: Settings, path: PathConfig) -> int:
             point = {
                 "lam": lam,
                 **task.run_summary(solved.outcome),
-                "nonzeros": int(np.count_nonzero(solved.w)),
+                "nonzeros": int(np.count_nonzero(solved.w[: opened.job.d])),
                 "solve_seconds": time.monotonic() - began,
                 "model": None if model is None else model.path,
             }
