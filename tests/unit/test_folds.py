@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import random_array
+from scipy.sparse import csr_array
 
 from acccocoa.examples import Examples
 from acccocoa.folds import Scores, folds_of, score
@@ -14,21 +14,23 @@ from worker.shard import build, build_by_features
 N, D = 300, 40
 
 
-def examples(seed: int = 0) -> Examples:
-    """Sparse rows, of which the last 10 are the first 10 once more."""
-    x = random_array((N, D), density=0.2, rng=np.random.default_rng(seed), format="csr")
-    x = x[[*range(N - 10), *range(10)]]
-    x.sort_indices()
+def examples(density: float) -> Examples:
+    """Sparse or dense rows, of which the last 10 are the first 10 once more."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((N, D)) * (rng.random((N, D)) < density)
+    x = csr_array(rows[[*range(N - 10), *range(10)]])
     return Examples(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, np.arange(float(N)))
 
 
 @pytest.mark.parametrize("together", [1 << 20, 50])
-def test_the_same_whatever_the_shards(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("density", [0.2, 0.6])
+def test_the_same_whatever_the_shards(together: int, density: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_folds, "ENTRIES_TOGETHER", together)
-    data = examples()
+    data = examples(density)
     by_examples = np.zeros(N)
     for part in range(3):
         shard = build(data, "ab" * 32, np.arange(part, N, 3))
+        assert shard.dense == (density > 0.5)
         by_examples[shard.rows] = hashes_of_rows(shard)
     by_features = np.zeros(N)
     for part in range(4):
