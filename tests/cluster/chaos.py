@@ -595,7 +595,8 @@ class Run:
             return
         self._log(str(fault))
         method: Callable[[Place, float], None] = getattr(self, fault.kind)
-        method(self._places[fault.whom], fault.seconds)
+        # what is to be survived must not last longer than patience
+        method(self._places[fault.whom], min(fault.seconds, 0.5 * self._patience))
         self.happened.append(fault.kind)
 
     def _end(self) -> None:
