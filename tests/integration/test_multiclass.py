@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from liblinear import liblinearutil
 from sklearn.datasets import load_digits
 
 from acccocoa import model
+from coordinator.cli import main
 from tests.integration.data import only_json, sidecar
 from tests.integration.processes import Launcher
 
@@ -106,7 +108,11 @@ def test_more_than_two_labels_are_refused_without_it(launch: Launcher, digits: P
     assert finished.exit_code == 4
     assert "labels -7 (99), 0 (100), 2.0 (100), 5 (101): " in finished.stderr
     assert "--multiclass ovr" in finished.stderr
-    refused = launch.run("coordinator", "train", digits, "--multiclass", "ovr", "--loss", "squared")
-    assert refused.exit_code == 2
-    checkpointed = launch.run("coordinator", "train", digits, "--multiclass", "ovr", "--checkpoint", "c")
+
+
+def test_usage(digits: Path) -> None:
+    train = ["train", str(digits), "--multiclass", "ovr"]
+    refused = CliRunner().invoke(main, [*train, "--loss", "squared"])
+    assert (refused.exit_code, "knows no classes" in refused.stderr) == (2, True)
+    checkpointed = CliRunner().invoke(main, [*train, "--checkpoint", "c"])
     assert (checkpointed.exit_code, "--checkpoint c" in checkpointed.stderr) == (2, True)
