@@ -29,6 +29,10 @@ def deviations(sums: NDArray[np.float64], squares: NDArray[np.float64], n: int) 
     return np.sqrt(np.where(variance > CONSTANT * mean_square, variance, 0.0))
 
 
+NEAR = 1 << 26
+"""Below this number features are counted in an array by number, beyond it by sorting (a few times slower)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The smallest, the median and the largest of some numbers, and what a tenth of them stays below (or at)."""
@@ -132,15 +136,61 @@ class Summary:
         return Sizes.of(self.feature_maxima, self.row_norms).warnings()
 
 
+class FeatureMaxima:
+    """The largest magnitude of every feature that occurs, collected piece by piece.
+
+    8 bytes a feature number below NEAR are kept, and 12 a feature that occurs beyond: one large number is no reason to
+    ask for memory up to it.
+    """
+
+    def __init__(self) -> None:
+        self._near: NDArray[np.float64] = np.empty(0)
+        self._far = (np.empty(0, np.int32), np.empty(0))
+        self._pending: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []
+
+    def add(self, indices: NDArray[np.int32], values: NDArray[Any]) -> None:
+        """Entries of any examples: 0-based feature numbers and their values."""
+        largest = int(indices.max(initial=-1))
+        if largest >= NEAR:
+            far = indices >= NEAR
+            self._pending.append(_maxima_of(indices[far], values[far]))
+            # merged when there is as much to merge as there is: every entry is sorted a few times only
+            if sum(len(features) for features, _ in self._pending) > len(self._far[0]):
+                self._merge()
+            indices, values = indices[~far], values[~far]
+            largest = int(indices.max(initial=-1))
+        if largest >= len(self._near):
+            room = max(largest + 1, len(self._near) + (len(self._near) >> 2))
+            self._near = np.concatenate((self._near, np.full(room - len(self._near), -1.0)))
+        kernels.feature_maxima(indices, values, self._near)
+
+    def _merge(self) -> None:
+        features, maxima = zip(self._far, *self._pending, strict=True)
+        self._far, self._pending = _maxima_of(np.concatenate(features), np.concatenate(maxima)), []
+
+    def found(self) -> NDArray[np.float64]:
+        """Those of all features that occurred, in the order of their numbers."""
+        self._merge()
+        return np.concatenate((self._near[self._near >= 0], self._far[1]))
+
+
+def _maxima_of(features: NDArray[np.int32], values: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    occurring, places = np.unique(features, return_inverse=True)
+    maxima = np.full(len(occurring), -1.0)
+    kernels.feature_maxima(places.astype(np.int32), values, maxima)
+    return occurring, maxima
+
+
 def feature_sizes(examples: Examples) -> Sizes:
     """How unequal the features are; nothing of the examples."""
-    maxima = np.full(examples.d, -1.0)
-    kernels.feature_maxima(examples.indices, examples.values, maxima)
-    return Sizes.of(Spread.of(maxima[maxima > 0]), None)
+    maxima = FeatureMaxima()
+    maxima.add(examples.indices, examples.values)
+    found = maxima.found()
+    return Sizes.of(Spread.of(found[found > 0]), None)
 
 
 class Statistics:
-    """Collects a summary piece by piece; 8 bytes a row and a feature are kept."""
+    """Collects a summary piece by piece; 8 bytes a row and what FeatureMaxima keeps."""
 
     def __init__(self) -> None:
         self._n = self._d = self._nnz = 0
@@ -149,7 +199,7 @@ class Statistics:
         self._range: tuple[float, float] | None = None
         self._norms: list[NDArray[np.float64]] = []
         self._empty = 0
-        self._maxima: NDArray[np.float64] = np.empty(0)
+        self._maxima = FeatureMaxima()
 
     def add(self, piece: Examples) -> None:
         """The next examples."""
@@ -172,17 +222,14 @@ class Statistics:
         norms = parts[:, 0] * np.sqrt(parts[:, 1])
         self._norms.append(norms[norms > 0])
         self._empty += piece.n - len(self._norms[-1])
-        if self._d > len(self._maxima):
-            room = max(self._d, len(self._maxima) + (len(self._maxima) >> 2))
-            self._maxima = np.concatenate((self._maxima, np.full(room - len(self._maxima), -1.0)))
-        kernels.feature_maxima(piece.indices, piece.values, self._maxima)
+        self._maxima.add(piece.indices, piece.values)
 
     def summary(self) -> Summary:
         """Of all examples so far."""
         labels = None
         if self._counts is not None and all(label in self._spellings for label in self._counts):
             labels = tuple((label, self._spellings[label], count) for label, count in sorted(self._counts.items()))
-        occurring = self._maxima[self._maxima >= 0]
+        occurring = self._maxima.found()
         return Summary(
             n=self._n,
             d=self._d,

@@ -12,6 +12,9 @@ from acccocoa.manifest import Manifest, Part
 from acccocoa.protocol import version_mismatch
 from acccocoa.statistics import Sizes
 
+VECTORS = 6
+"""Of the length of what is shared (or of the features) are held at once: v_a, v_z, v_y, w_t, scratch, the best w."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardDescription:
@@ -189,6 +192,26 @@ def combine(
         label_weights=label_weights,
         largest_weight=max(shard.largest_weight for shard in shards),
     )
+
+
+def check_memory(job: Job, memory: int) -> None:
+    """Make sure that the outer loop's vectors fit in so many bytes.
+
+    One feature number that is far too large is enough for them not to, and without this the machine would stand still.
+
+    Raises
+    ------
+    DataError : they do not
+    """
+    length = max(job.shared, job.d)
+    needed = 8 * VECTORS * length
+    if needed > memory:
+        what = "examples" if length > job.d + 1 else "features (the largest number counts)"
+        raise DataError(
+            f"{length} {what}",
+            f"take the coordinator {needed / 2**30:.0f} GiB, and this machine has {memory / 2**30:.0f} GiB",
+            "number the features without gaps, or run it where there is more",
+        )
 
 
 def _check_parts(shards: Sequence[ShardDescription]) -> None:

@@ -1,6 +1,7 @@
 """What the settings and the workers' shards make together: a job, a problem, and a run of it that is ready to begin."""
 
 import math
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,7 +23,7 @@ from acccocoa.security import is_loopback, split_address
 from acccocoa.weights import of_labels
 from coordinator import report
 from coordinator.cluster import Cluster
-from coordinator.handshake import Job, ShardDescription, combine
+from coordinator.handshake import Job, ShardDescription, check_memory, combine
 from coordinator.normalize import Scaling
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import (
@@ -55,10 +56,15 @@ EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 
 def describe(
     settings: Settings, shards: Sequence[ShardDescription], job_id: str, manifest: Manifest | None = None
 ) -> Job:
-    """The data of these shards as a job for what the user wants to train; see handshake.combine."""
+    """The data of these shards as a job for what the user wants to train; see handshake.combine.
+
+    Raises
+    ------
+    DataError : there are more features (or examples) than this machine has memory for, beside handshake.combine's
+    """
     objective = settings.objective
     classifier = loss(objective.loss, objective.loss_parameter).classifier
-    return combine(
+    job = combine(
         shards,
         classifier=classifier,
         positive_label=objective.positive_label if classifier else None,
@@ -69,6 +75,8 @@ def describe(
         label_weights=objective.label_weights,
         multiclass=objective.multiclass == "ovr",
     )
+    check_memory(job, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return job
 
 
 def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:

@@ -10,7 +10,7 @@ from acccocoa.dealing import hash_by
 from acccocoa.errors import AcccocoaError, DataError, WorkerRefused
 from acccocoa.manifest import By, Manifest, Part, ShardEntry
 from acccocoa.protocol import PROTOCOL_VERSION, version_mismatch
-from coordinator.handshake import Job, ShardDescription, combine
+from coordinator.handshake import Job, ShardDescription, check_memory, combine
 
 BOTH = ((-1.0, "-1", 30), (1.0, "+1", 10))
 
@@ -120,6 +120,13 @@ def test_values_stored_differently() -> None:
 def test_no_features() -> None:
     error = refusal(DataError, {"d": 0, "nnz": 0}, {"d": 0, "nnz": 0})
     assert "no features" in error.requirement
+
+
+def test_vectors_that_do_not_fit_in_memory() -> None:
+    job = combined(shards({}, {"d": 2**31 - 1}))
+    check_memory(job, 6 * 8 * (2**31 - 1))
+    with pytest.raises(DataError, match=r"2147483647 features .*96 GiB.* 95 GiB"):
+        check_memory(job, 95 << 30)
 
 
 def test_too_many_labels_to_list() -> None:

@@ -63,6 +63,21 @@ def test_every_row_is_kept(n: int, d: int, threads: int) -> None:
     assert (shard.n, shard.nnz, shard.d) == (n, examples.nnz, examples.d)
 
 
+@pytest.mark.parametrize("by_features", [False, True])
+def test_feature_numbers_that_are_far_apart(by_features: bool) -> None:
+    """The same shard, under the features' own numbers; an array by number would have 16 GiB."""
+    examples, _ = random_examples(40, 12)
+    numbers = np.linspace(0, 2**31 - 2, 12).astype(np.int32)
+    make = build_by_features if by_features else build
+    near, far = make(examples, "0" * 64), make(replace(examples, indices=numbers[examples.indices]), "0" * 64)
+    assert (far.indices.tobytes(), far.values.tobytes()) == (near.indices.tobytes(), near.values.tobytes())
+    assert_array_equal(far.squared_norms, near.squared_norms)
+    assert_array_equal(far.labels, near.labels)
+    assert_array_equal(far.rows, numbers[near.rows] if by_features else near.rows)
+    assert_array_equal(far.support, near.support if by_features else numbers[near.support])
+    assert (far.d, far.features) == ((40, 2**31 - 1) if by_features else (2**31 - 1, 0))
+
+
 def test_only_the_rows_chosen_are_kept() -> None:
     examples, dense = random_examples(50, 10)
     chosen = np.array([3, 11, 12, 30, 49])

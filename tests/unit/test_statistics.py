@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from acccocoa import libsvm
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
-from acccocoa.statistics import Sizes, Spread, Statistics, Summary, as_json
+from acccocoa.statistics import FeatureMaxima, Sizes, Spread, Statistics, Summary, as_json
 
 
 def summary_of(*pieces: Examples) -> Summary:
@@ -38,6 +38,20 @@ def test_figures() -> None:
     assert found.density == 4 / 20
     assert found.warnings() == []
     assert as_json(found)["row_norm"] == {"min": 2.0, "tenth": 2.0, "median": 3.5, "max": 5.0}
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from([0, 3, 2**26, 2**30, 2**31 - 2]), st.floats(-9, 9)))))
+def test_largest_magnitudes_of_features_however_far_apart(pieces: list[list[tuple[int, float]]]) -> None:
+    found, expected = FeatureMaxima(), dict[int, float]()
+    for piece in pieces:
+        found.add(np.array([j for j, _ in piece], np.int32), np.array([x for _, x in piece], np.float64))
+        for j, x in piece:
+            expected[j] = max(expected.get(j, 0.0), abs(x))
+    assert found.found().tolist() == [expected[j] for j in sorted(expected)]
+
+
+def test_one_large_feature_number_takes_no_memory() -> None:
+    assert of(b"1 1:2 2147483647:-1\n").feature_maxima == Spread(1.0, 1.0, 1.5, 2.0)
 
 
 def test_nothing() -> None:
