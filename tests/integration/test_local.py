@@ -58,7 +58,8 @@ def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
     assert (result["loss"], result["lam"], result["l1_ratio"]) == ("hinge", 1e-3, 0.0)
     assert (result["partition"], result["accelerate"], result["seed"], result["model"]) == ("examples", True, 3, "m")
     assert result["rounds"] > 1
-    assert 1 < result["data_passes"] <= result["rounds"]
+    # with shrinking, a round ends with the bucket in which a pass's number of rows is reached
+    assert 1 < result["data_passes"] <= 1.01 * result["rounds"]
     assert result["seconds"].keys() == {"load", "compile", "solve", "total"}
     assert all(seconds >= 0 for seconds in result["seconds"].values())
     assert result["seconds"]["total"] <= finished.seconds

@@ -208,12 +208,18 @@ def test_every_field_is_an_environment_variable(
     check_arrived(seen, config, field, text)
 
 
+IMPLIED = {"standardize": {"normalize"}}
+"""Fields that an option sets beside its own."""
+
+
 def check_arrived(seen: dict[type, Any], config: type, field: "dataclasses.Field[Any]", text: str) -> None:
     value = getattr(seen[config], field.name)
     assert value != field.default or field.metadata["type"].choices == (field.default,)
     assert str(value).lower() in {text, f"{text}.0"}
     others = [f for f in dataclasses.fields(config) if f.name != field.name]
-    companions = {argument.removeprefix("--") for argument in COMPANIONS.get(field.name, ())}
+    companions = {argument.removeprefix("--") for argument in COMPANIONS.get(field.name, ())} | IMPLIED.get(
+        field.name, set()
+    )
     assert all(getattr(seen[config], f.name) == f.default for f in others if f.name not in companions)
 
 
