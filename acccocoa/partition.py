@@ -23,6 +23,8 @@ def cut_examples(row_nnz: NDArray[np.int64], part: int, parts: int, seed: int = 
     UsageError : part is out of range, or there are fewer examples than parts
     """
     n = len(row_nnz)
+    if parts < 1:
+        raise UsageError(f"part {part}/{parts}", "must be of 1 part at least")
     if not 0 <= part < parts:
         raise UsageError(f"part {part}/{parts}", f"must be from 0 to {parts - 1}")
     if n < parts:

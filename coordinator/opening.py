@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -105,6 +106,8 @@ def _divisible(
     objective, n, d = settings.objective, examples.n, examples.d
     if objective.asks_for_scale(n, d):
         sizes, features = feature_sizes(examples), len(np.unique(examples.indices))
+        if objective.bias is not None:  # a feature as any other
+            sizes = replace(sizes, feature_largest=max(sizes.feature_largest, objective.bias))
         crawls = sizes.unscaled and objective.passes_by_examples(n, sizes.feature_largest) > PASSES_WORTH_FEATURES
         if crawls and (workers or 1) <= features:
             return "features", features

@@ -197,6 +197,16 @@ def test_by_features_only_where_there_are_enough_of_them(launch: Launcher) -> No
     assert only_json(trained.stdout)["partition"] == "examples"
 
 
+def test_a_large_bias_is_a_feature_of_another_scale(launch: Launcher) -> None:
+    lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1 + i % 5}" for i in range(60)]
+    (launch.directory / "data").write_text("\n".join(lines))
+    train = ("train", "data", "--local", 1, "--loss", "squared", "--json", "--bias")
+    # by examples it takes more than 3,000 passes
+    large = only_json(launch.run("coordinator", *train, 1000, "--max-rounds", 100).stdout)
+    assert (large["partition"], large["status"]) == ("features", "converged")
+    assert only_json(launch.run("coordinator", *train, 1, "--max-rounds", 1).stdout)["partition"] == "examples"
+
+
 def test_surroundings_do_not_matter(launch: Launcher, sparse: Path) -> None:
     # files that Python would import for ours if it were let, and proxies that gRPC would use if it were let
     for name in ("worker.py", "numpy.py", "grpc.py"):
