@@ -4,6 +4,7 @@ import difflib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -35,6 +36,24 @@ class ExitCodes(click.Group):
         except AcccocoaError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Write text to standard output, at once.
+
+    Raises
+    ------
+    UsageError : it cannot be written (a full disk), other than to a pipe that was closed, which click sees to
+    """
+    try:
+        click.echo(text + end, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with suppress(OSError, ValueError):
+            # what is left in the buffer would fail once more at the end, and make it exit code 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UsageError("standard output", f"cannot be written: {error.strerror}") from error
 
 
 def _check_environment(prefix: str, name: str, command: click.Command) -> None:

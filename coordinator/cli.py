@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from acccocoa import __version__
-from acccocoa.cli import ExitCodes, s3_endpoint
+from acccocoa.cli import ExitCodes, s3_endpoint, tell
 from acccocoa.config import (
     AlgorithmConfig,
     ClusterConfig,
@@ -160,6 +160,6 @@ def watch(address: str, insecure: bool, as_json: bool) -> None:
     for seen in service.watch(address, insecure):
         if as_json:
             fields = MessageToDict(seen, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-            click.echo(json.dumps(fields))
+            tell(json.dumps(fields))
         else:
-            click.echo(report.describe(service.from_wire(seen), None))
+            tell(report.describe(service.from_wire(seen), None))

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from acccocoa import loading
+from acccocoa.cli import tell
 from acccocoa.config import OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
 from acccocoa.problem import FeatureProblem, Problem
@@ -146,7 +147,7 @@ def train(settings: Settings) -> int:
             keep.write(training)
     summary["seconds"]["total"] = time.monotonic() - began
     if output.json:
-        print(json.dumps(summary), flush=True)
+        tell(json.dumps(summary))
     if not output.quiet:
         with suppress(OSError):  # nobody reads it any more
             print(_sentence(outcome, output), file=sys.stderr, flush=True)

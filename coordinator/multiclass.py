@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from acccocoa.cli import tell
 from coordinator import session, task
 from coordinator.handshake import Job, found_labels
 from coordinator.session import Session, Solved
@@ -40,7 +41,7 @@ def train(settings: Settings) -> int:
             w = np.stack([each.w for each in solved]) if len(jobs) > 1 else solved[0].w
             opened.file.save(task.model_of(settings.objective, whole, w), summary)
     if output.json:
-        print(json.dumps(summary), flush=True)
+        tell(json.dumps(summary))
     if not output.quiet:
         written = f"; the model is in {output.model}" if output.model else ""
         with suppress(OSError):  # nobody reads it any more

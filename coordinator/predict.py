@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from acccocoa import loading, model, platt
 from acccocoa.atomic import atomic_write, check_writable
-from acccocoa.cli import s3_endpoint
+from acccocoa.cli import s3_endpoint, tell
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from acccocoa.model import Model
@@ -134,10 +134,10 @@ def run(
         with atomic_write(out) as file:
             file.write(_text(lines(trained, values, probability=probability, calibration=calibration)).encode())
     elif not as_json:
-        click.echo(_text(lines(trained, values, probability=probability, calibration=calibration)), nl=False)
+        tell(_text(lines(trained, values, probability=probability, calibration=calibration)), end="")
     click.echo(describe(scores), err=True)
     if as_json:
-        click.echo(json.dumps(result, allow_nan=False))
+        tell(json.dumps(result, allow_nan=False))
     return result
 
 

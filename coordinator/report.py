@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status as LiveLine
 
+from acccocoa.cli import tell
 from acccocoa.config import OutputConfig
 from acccocoa.errors import UsageError
 from coordinator.training import CertifiedRound
@@ -140,10 +141,10 @@ def conclude(settings: OutputConfig, summary: Mapping[str, object], for_a_person
     """The end of a command that solves many problems: a table on standard output, or with --json there the object and
     the table beside it on standard error."""
     if settings.json:
-        print(json.dumps(summary), flush=True)
+        tell(json.dumps(summary))
     with suppress(OSError):  # nobody reads it any more
         if not settings.json:
-            print(for_a_person, flush=True)
+            tell(for_a_person)
         elif not settings.quiet:
             print(for_a_person, file=sys.stderr, flush=True)
 

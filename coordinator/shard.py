@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from acccocoa import manifest
-from acccocoa.cli import s3_endpoint
+from acccocoa.cli import s3_endpoint, tell
 from acccocoa.errors import ParseError, UsageError
 from acccocoa.manifest import By, Manifest
 
@@ -112,7 +112,7 @@ def shard(
         click.echo("interrupted", err=True)
         sys.exit(130)
     if as_json:
-        click.echo(json.dumps(json.loads(done.text())))
+        tell(json.dumps(json.loads(done.text())))
     click.echo(describe(done, out), err=True)
 
 

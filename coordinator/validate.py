@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 
-from acccocoa.cli import s3_endpoint
+from acccocoa.cli import s3_endpoint, tell
 from acccocoa.errors import DataError, ParseError
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ def validate(data: tuple[str, ...], zero_based: bool, dtype: str, max_faults: in
             for fault in faults
         ]
         fields = statistics.as_json(summary) | {"fault_count": count, "faults": listed}
-        click.echo(json.dumps(fields | {"error": None if failure is None else str(failure)}, allow_nan=False))
+        tell(json.dumps(fields | {"error": None if failure is None else str(failure)}, allow_nan=False))
     else:
         for line in describe(summary):
-            click.echo(line)
+            tell(line)
     for warning in summary.warnings():
         click.echo(f"warning: {warning}", err=True)
     if failure is not None:

@@ -9,6 +9,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from acccocoa import security
 from acccocoa.cache import Places
+from acccocoa.cli import tell
 from acccocoa.dealing import By
 from acccocoa.security import split_address
 from acccocoa.v1 import worker_pb2_grpc
@@ -67,7 +68,7 @@ def run(
     health_service.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     address = security.bind(grpc_server, listen, insecure)
     grpc_server.start()
-    print(address, flush=True)
+    tell(address)
     adopted = None
     try:
         taken = claim.resolve(shard, by, stop)

@@ -109,6 +109,27 @@ def test_a_trace_on_a_full_disk_still_gives_a_model(launch: Launcher, addresses:
     assert (launch.directory / "m").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("train", "x", "--json", "--quiet", "--model", "m"), ("validate", "x"), ("predict", "--model", "p", "x")],
+)
+def test_standard_output_on_a_full_disk(launch: Launcher, arguments: tuple[str, ...]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    (launch.directory / "x").write_bytes(sparse_text(20, 5))
+    (launch.directory / "p").write_text("solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 1\nbias -1\nw\n1\n")
+    command = [sys.executable, "-m", "coordinator", *arguments]
+    with Path("/dev/full").open("w") as out:
+        done = subprocess.run(
+            command, cwd=launch.directory, stdout=out, stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"error: standard output: cannot be written: No space left on device\n",
+    )
+    assert (launch.directory / "m").exists() == ("m" in arguments)
+
+
 # ---------------------------------------------------------------------------------------------------------- bad data, 4
 
 
