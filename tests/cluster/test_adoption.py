@@ -72,6 +72,7 @@ def adopt(address: str, number: int) -> tuple[pb.DescribeReply, int]:
                 time.sleep(POLL_SECONDS)
 
 
+@pytest.mark.soak  # half a minute
 def test_shards_beside_a_manifest_are_adopted(forkery: Forkery, tmp_path: Path, covtype_like: Path) -> None:
     started: list[Forked] = []
 

@@ -608,6 +608,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.soak  # half a minute
 def test_a_slow_worker_does_less_in_rounds_of_seconds(arena: MakeArena, larger: Path) -> None:
     some = arena(larger)
     coordinator = some.train("--lam", "1e-5", "--tol", "1e-9", "--round-seconds", "0.05", "--max-rounds", "60")
