@@ -114,10 +114,14 @@ class OuterLoop:
         return v
 
     def stand_at(self, v: Vector) -> None:
-        """Go on from alpha with A alpha = v: z := alpha, theta := theta_0 (algorithm section 5)."""
+        """Go on from alpha with A alpha = v: z := alpha, theta := theta_0 (algorithm section 5).
+
+        Its gap may be larger than those before: the restart rule begins anew.
+        """
         self.v_a = v.copy()
         self.v_z = v.copy()
         self._starting = True
+        self._gap_at_restart = math.inf
 
     def restart(self) -> None:
         """Drop the momentum: z := alpha, theta := theta_0. The workers do the same when the next round begins."""

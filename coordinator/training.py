@@ -195,6 +195,8 @@ class Training:
         self.loop = loop
         self.schedule = schedule
         self.best = BestPair()
+        # of the way since the last resync, after which gaps may be larger than before: what restarts and plans go by
+        self._since = BestPair()
         self.progress = Progress()
         self._workers = workers
         self._works = works
@@ -302,6 +304,7 @@ class Training:
             {
                 "progress": progress,
                 "best": {"primal": self.best.primal, "dual": self.best.dual},
+                "since": {"primal": self._since.primal, "dual": self._since.dual},
                 "alpha_primal": self._alpha_primal,
                 "schedule": self.schedule.state(),
                 "visits": [work.visits for work in self._works],
@@ -319,6 +322,7 @@ class Training:
             self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
         self.best.w = arrays.get("best_w")
+        self._since.primal, self._since.dual = facts["since"]["primal"], facts["since"]["dual"]
         self._alpha, self._alpha_primal = arrays.get("alpha"), facts.get("alpha_primal", math.inf)
         self.schedule.restore(facts["schedule"])
         if self._tempo is not None:
@@ -363,7 +367,7 @@ class Training:
         self._workers.push(asked, self._works, w)
         estimate = self._absorb()
         if certify:
-            loop.observe_gap(self.best.gap)
+            loop.observe_gap(self._since.gap)
         elif estimate is not None:
             loop.observe_gap(estimate)
         self._before = None
@@ -406,10 +410,11 @@ class Training:
         certified = loop.problem.certified(loop.problem.objective_a(loop.v_y, self._conjugate_sum), self._objective_b)
         try:
             self.best.offer(certified, w, loop.round)
+            self._since.offer(certified, w, loop.round)
         except NumericalError:
             self._heal_drift(request, w, repeats_w=True)
             raise
-        self.schedule.certified(self._effort, self.best.relative_gap)
+        self.schedule.certified(self._effort, self._since.relative_gap)
         if loop.problem.alpha_is_model and certified.primal <= self.best.primal and self._clock() >= self._alpha_due:
             began = self._clock()
             self._alpha, self._alpha_primal = self._fetch(request, w, loop.v_y), certified.primal
@@ -456,6 +461,7 @@ class Training:
         """The next round starts from alpha = z with A alpha = v, on a way of its own."""
         self.loop.round += 1
         self.loop.stand_at(v)
+        self._since = BestPair()
         self.progress.lineage = self._way = lineage
         self._before = None
 
