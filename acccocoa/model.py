@@ -32,6 +32,7 @@ from acccocoa import losses
 from acccocoa.atomic import atomic_write, check_writable, room
 from acccocoa.errors import AcccocoaError, DataError, NumericalError, UsageError
 from acccocoa.examples import Examples
+from acccocoa.sigmoid import shares, sigmoid
 
 _SOLVER_TYPES = {
     "hinge": "L2R_L1LOSS_SVC_DUAL",
@@ -221,11 +222,8 @@ class Model:
         """
         self.require_probabilities()
         if self.classes > 1:
-            each = _sigmoid(values)
-            total = each.sum(axis=1, keepdims=True)
-            # where all of them underflow nothing is known
-            return np.where(total > 0, each / np.where(total > 0, total, 1.0), 1.0 / self.classes)
-        return np.column_stack((_sigmoid(values), _sigmoid(-values)))
+            return shares(sigmoid(values))
+        return np.column_stack((sigmoid(values), sigmoid(-values)))
 
     def require_probabilities(self) -> None:
         """Raise the UsageError of `probabilities` if there are none."""
@@ -294,13 +292,6 @@ def _sparse(parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
     from scipy.sparse import csr_array
 
     return csr_array(parts, shape=shape)
-
-
-def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 / (1 + exp(-values)), without overflow."""
-    with np.errstate(under="ignore"):
-        e = np.exp(-np.abs(values))
-    return np.where(values >= 0.0, 1.0, e) / (1.0 + e)
 
 
 def _norms(examples: Examples) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from acccocoa.errors import DataError
 from acccocoa.losses import Vector
+from acccocoa.sigmoid import shares, sigmoid
 
 STEPS = 100
 SMALLEST_STEP = 1e-10
@@ -20,12 +21,6 @@ RIDGE = 1e-12
 """Added to the Hessian's diagonal, so that it can be inverted where all values are equal."""
 
 SMALL_GRADIENT = 1e-9
-
-
-def _sigmoid(t: Vector) -> Vector:
-    """1 / (1 + exp(t)), without overflow."""
-    e = np.exp(-np.abs(t))
-    return np.where(t >= 0, e, 1.0) / (1.0 + e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,7 @@ class Sigmoid:
 
     def __call__(self, values: Vector) -> Vector:
         """The probability of the label for decision values; shape of values."""
-        return _sigmoid(self.a * values + self.b)
+        return sigmoid(-(self.a * values + self.b))
 
 
 def fit(values: Vector, positive: NDArray[np.bool_]) -> Sigmoid:
@@ -64,7 +59,7 @@ def fit(values: Vector, positive: NDArray[np.bool_]) -> Sigmoid:
     a, b = 0.0, float(np.log((n - count + 1.0) / (count + 1.0)))
     least = entropy(a, b)
     for _ in range(STEPS):
-        p = _sigmoid(a * values + b)
+        p = sigmoid(-(a * values + b))
         slope, curvature = targets - p, p * (1.0 - p)
         gradient = np.array([slope @ values, slope.sum()])
         if np.abs(gradient).max() <= SMALL_GRADIENT * n:
@@ -110,9 +105,7 @@ class Calibration:
     def __call__(self, values: Vector) -> Vector:
         """The probability of every label, shape (n, labels); of more than two divided by their sum."""
         if values.ndim == 1:
-            (sigmoid,) = self.sigmoids
-            first = sigmoid(values)
+            (fitted,) = self.sigmoids
+            first = fitted(values)
             return np.column_stack((first, 1.0 - first))
-        each = np.column_stack([sigmoid(values[:, k]) for k, sigmoid in enumerate(self.sigmoids)])
-        total = each.sum(axis=1, keepdims=True)
-        return np.where(total > 0, each / np.where(total > 0, total, 1.0), 1.0 / len(self.sigmoids))
+        return shares(np.column_stack([fitted(values[:, k]) for k, fitted in enumerate(self.sigmoids)]))

@@ -14,6 +14,7 @@ Two files take turns, so that a damaged newest one leaves the one before. A file
 import io
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -29,7 +30,6 @@ from numpy.typing import NDArray
 
 from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.errors import AcccocoaError, UsageError
-from acccocoa.losses import Vector
 from worker.kernels import LONGEST_REST
 from worker.state import DualState, Pending, Snapshot
 
@@ -120,13 +120,13 @@ class StateDirectory:
             facts = json.loads(str(archive["facts"]))
             if facts["content_hash"] != self._hash:
                 raise ValueError("it belongs to another shard")
-            alpha, z = self._vector(archive, "alpha"), self._vector(archive, "z")
-            idle = self._idle(archive, "idle")
+            alpha, z = self._array(archive, "alpha", np.float64), self._array(archive, "z", np.float64)
+            idle = self._array(archive, "idle", np.uint8, 2 * LONGEST_REST)
             pending = facts.get("pending")
             if pending is not None:
-                z_next = self._vector(archive, "z_next")
-                idle_next = self._idle(archive, "idle_next")
-            active = self._mask(archive, "active") if "active" in archive else None
+                z_next = self._array(archive, "z_next", np.float64)
+                idle_next = self._array(archive, "idle_next", np.uint8, 2 * LONGEST_REST)
+            active = self._array(archive, "active", np.bool_) if "active" in archive else None
         cursors = _cursors(facts, blocks)
         snapshot = Snapshot(
             int(facts["round"]),
@@ -150,23 +150,13 @@ class StateDirectory:
         )
         return int(facts["number"]), str(facts["job_id"]), snapshot
 
-    def _vector(self, archive: Any, name: str) -> Vector:
-        vector = archive[name]
-        if vector.shape != self._rows.shape or vector.dtype != np.float64 or not np.isfinite(vector).all():
+    def _array(self, archive: Any, name: str, dtype: type[np.generic], largest: float = math.inf) -> NDArray[Any]:
+        """One number a row, finite and not above `largest`."""
+        array = np.asarray(archive[name])
+        fits = array.shape == self._rows.shape and array.dtype == dtype
+        if not fits or not np.isfinite(array).all() or array.max(initial=0) > largest:
             raise ValueError(f"its {name} is not that of this shard")
-        return np.asarray(vector)
-
-    def _mask(self, archive: Any, name: str) -> NDArray[np.bool_]:
-        mask = archive[name]
-        if mask.shape != self._rows.shape or mask.dtype != np.bool_:
-            raise ValueError(f"its {name} is not that of this shard")
-        return np.asarray(mask)
-
-    def _idle(self, archive: Any, name: str) -> NDArray[np.uint8]:
-        idle = archive[name]
-        if idle.shape != self._rows.shape or idle.dtype != np.uint8 or int(idle.max(initial=0)) > 2 * LONGEST_REST:
-            raise ValueError(f"its {name} is not that of this shard")
-        return np.asarray(idle)
+        return array
 
     def offer(self, job_id: str, state: DualState) -> None:
         """A round begins: write its start down when it is time, in the background."""
