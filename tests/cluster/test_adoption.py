@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from acccocoa.security import open_channel
@@ -67,7 +68,7 @@ def adopt(address: str, number: int) -> tuple[pb.DescribeReply, int]:
         with open_channel(f"127.0.0.1:{port}") as channel:
             try:
                 return worker_pb2_grpc.WorkerStub(channel).Describe(pb.DescribeRequest(), timeout=10.0), port
-            except Exception:
+            except grpc.RpcError:  # it is not listening yet
                 assert time.monotonic() < deadline
                 time.sleep(POLL_SECONDS)
 

@@ -19,6 +19,7 @@ from acccocoa import synthetic
 from tests.cluster import recompute
 from tests.cluster.arena import Arena
 from tests.cluster.chaos import small_disk
+from tests.cluster.forked import Forked
 from tests.integration.processes import Launcher
 
 MakeArena = Callable[..., Arena]
@@ -583,15 +584,20 @@ def test_waiting_ends(arena: MakeArena, covtype_like: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- stragglers
 
 
+def slow_down(worker: Forked, coordinator: Forked) -> None:
+    """Let the worker run for a twentieth of the time until the coordinator ends: the pauses are the fault itself."""
+    while coordinator.running:
+        worker.signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        worker.signal(signal.SIGCONT)
+        time.sleep(0.005)
+
+
 def test_a_slow_worker_is_named(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
     coordinator = some.train("--lam", "1e-5", "--tol", "1e-9", "--max-seconds", "5", "--local-epochs", "900")
     some.wait_round(1, coordinator)
-    while coordinator.running:
-        some.workers[1].signal(signal.SIGSTOP)
-        time.sleep(0.1)
-        some.workers[1].signal(signal.SIGCONT)
-        time.sleep(0.005)
+    slow_down(some.workers[1], coordinator)
     result = some.result(coordinator, 3)
     (straggler,) = result["stragglers"]
     assert straggler["address"] == some.addresses[1]
@@ -613,11 +619,7 @@ def test_a_slow_worker_does_less_in_rounds_of_seconds(arena: MakeArena, larger: 
     some = arena(larger)
     coordinator = some.train("--lam", "1e-5", "--tol", "1e-9", "--round-seconds", "0.05", "--max-rounds", "60")
     some.wait_round(0, coordinator)
-    while coordinator.running:
-        some.workers[1].signal(signal.SIGSTOP)
-        time.sleep(0.1)
-        some.workers[1].signal(signal.SIGCONT)
-        time.sleep(0.005)
+    slow_down(some.workers[1], coordinator)
     result = some.result(coordinator, 3)
     work = dict(zip(result["addresses"], result["passes_a_round"], strict=True))
     print(f"passes a round: {work}, {result['rounds']} rounds, {result['restarts']} restarts", file=sys.stderr)
