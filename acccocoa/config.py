@@ -331,6 +331,11 @@ class AlgorithmConfig:
     threads: int = option(1, "threads of each worker started by --local", metavar="T")
     seed: int = option(0, "seed of the order of visits", metavar="N")
 
+    @property
+    def shrinks(self) -> bool:
+        """Coordinates rest: plain CoCoA+ visits all of them."""
+        return self.shrinking and self.accelerate
+
     def __post_init__(self) -> None:
         if not 0.0 < self.gamma <= 1.0:
             raise UsageError(f"--gamma {self.gamma:g}", "must be between 1/K and 1")

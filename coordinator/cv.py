@@ -57,7 +57,7 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
             )
             statuses.append(chosen.outcome.status)
         summary = {
-            "status": max(statuses, key=list(EXIT_CODES).index),
+            "status": task.worst_status(statuses),
             **opened.summary(),
             **data,
             **task.algorithm_summary(first.begun, settings, opened.shards),

@@ -1,31 +1,23 @@
 """A training job from its settings to its outcome: cluster, handshake, run, files."""
 
-import json
-import sys
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acccocoa import loading
-from acccocoa.cli import tell
 from acccocoa.config import OutputConfig, RecoveryConfig
 from acccocoa.errors import ClusterError, UsageError
 from acccocoa.problem import FeatureProblem, Problem
 from coordinator import checkpoint, multiclass, report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
-from coordinator.interrupt import interruptible
-from coordinator.model_file import ModelFile
-from coordinator.normalize import scaling, warnings
-from coordinator.opening import check_outputs, check_sources, open_cluster
-from coordinator.service import CoordinatorService
+from coordinator.opening import check, open_job
 from coordinator.settings import Settings
 from coordinator.stragglers import Pace
 from coordinator.task import EXIT_CODES, Begun, algorithm_summary, data_summary, run_summary
-from coordinator.training import CertifiedRound, Outcome
+from coordinator.training import Outcome
 
 
 def train(settings: Settings) -> int:
@@ -39,35 +31,21 @@ def train(settings: Settings) -> int:
         return multiclass.train(settings)
     began = time.monotonic()
     output, recovery = settings.output, settings.recovery
-    check_sources(settings.data, settings.cluster, settings.reading.weights)
-    check_outputs(settings.data, output)
-    file = None if output.model is None else ModelFile(output.model)
-    manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
+    file, manifest = check(settings)
     with ExitStack() as stack:
         saved = None
         if recovery.checkpoint is not None:
             stack.enter_context(checkpoint.claimed(recovery.checkpoint))
             saved = checkpoint.read(recovery.checkpoint) if recovery.resume else None
-        interruption = stack.enter_context(interruptible())
         job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
-        service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
-        trace, progress, observers = task.observers(
-            stack, settings, service, saved.trace_bytes if saved is not None else 0
-        )
-
-        cluster, shards = open_cluster(stack, settings, progress, job_id)
-        cluster.while_waiting = interruption.announcer(progress.stage)
-        job = task.describe(settings, shards, job_id, manifest)
+        opened = open_job(stack, settings, manifest, job_id, saved.trace_bytes if saved is not None else 0)
+        cluster, shards, job, trace, progress = opened.cluster, opened.shards, opened.job, opened.trace, opened.progress
         if file is not None:
             stack.enter_context(file.room(job.d + 1))
         problem = task.problem_of(settings.objective, job)
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
-        for warning in warnings(settings.objective.normalize, shards):
-            progress.warn(warning)
-        scaled = scaling(
-            settings.objective.normalize, job, lambda measure, length: cluster.measure(measure, shards, length)
-        )
+        scaled = opened.scaling(settings.objective.normalize)
         keep = None
         if recovery.checkpoint is not None:
             if saved is None:  # one that is there already is worth going on with
@@ -81,12 +59,6 @@ def train(settings: Settings) -> int:
             )
 
         pace = Pace([shard.nnz / max(1, shard.n) for shard in shards])
-        observers += [pace, task.Patience(cluster)]
-
-        def observe(seen: CertifiedRound) -> None:
-            for observer in observers:
-                observer(seen)
-
         begun = task.begin(
             cluster,
             shards,
@@ -95,8 +67,8 @@ def train(settings: Settings) -> int:
             settings,
             job_id,
             scaled,
-            interrupted=interruption.requested,
-            observe=observe,
+            interrupted=opened.interruption.requested,
+            observe=task.all_of([*opened.observers, pace, task.Patience(cluster)]),
             keep=keep or (lambda _: False),
             round_number=saved.round if saved is not None else 0,
             lineage=saved.lineage if saved is not None else "",
@@ -106,13 +78,10 @@ def train(settings: Settings) -> int:
         if saved is not None and unchanged:
             saved.restore(training)
             ready = ready and identity.algorithm == saved.algorithm
-        service.running(problem.lam, len(shards))
-        progress.stage(
-            f"{'training' if saved is None else 'going on'} on {job.n} examples, {job.d} features, {job.nnz} entries "
-            f"with {report.counted(len(shards), 'worker')} of {report.counted(job.blocks // len(shards), 'thread')}"
-        )
+        opened.service.running(problem.lam, len(shards))
+        progress.stage(f"{'training' if saved is None else 'going on'} {opened.on_what}")
         started = time.monotonic()
-        interruption.save_first()
+        opened.interruption.save_first()
         try:
             outcome = training.run(resync=recovery.resume and not ready)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
@@ -146,11 +115,7 @@ def train(settings: Settings) -> int:
         if keep is not None:
             keep.write(training)
     summary["seconds"]["total"] = time.monotonic() - began
-    if output.json:
-        tell(json.dumps(summary))
-    if not output.quiet:
-        with suppress(OSError):  # nobody reads it any more
-            print(_sentence(outcome, output), file=sys.stderr, flush=True)
+    report.conclude_run(output, summary, _sentence(outcome, output))
     return EXIT_CODES[outcome.status]
 
 
@@ -213,20 +178,11 @@ def _summary(
     seconds_before: float,
 ) -> dict[str, Any]:
     """The --json object; seconds_before : from the start of the command to the first round."""
-    compile_seconds = max(shard.compile_seconds for shard in shards)
     return {
         **run_summary(outcome),
-        "reconnects": cluster.lost_and_found,
-        "replayed": cluster.replayed,
+        **task.cluster_summary(cluster, settings.cluster, shards, seconds_before, outcome.solve_seconds),
         "adopted": cluster.adopted,
         "addresses": [link.address for link in cluster.links],
-        "seconds": {
-            "load": task.load_seconds(settings.cluster, shards, seconds_before),
-            "compile": compile_seconds,
-            "solve": outcome.solve_seconds,
-            "total": seconds_before + outcome.solve_seconds,
-        },
-        "bytes": {"pushed": cluster.bytes_pushed, "returned": cluster.bytes_returned},
         **data_summary(settings, begun.job, shards),
         **algorithm_summary(begun, settings, shards),
         "model": settings.output.model,

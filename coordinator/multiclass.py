@@ -1,16 +1,13 @@
 """train --multiclass ovr: for every label a classifier against the rest, one after the other, over the same shards."""
 
-import json
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from acccocoa.cli import tell
-from coordinator import session, task
+from coordinator import report, session, task
 from coordinator.handshake import Job, found_labels
 from coordinator.session import Session, Solved
 from coordinator.settings import Settings
@@ -40,17 +37,13 @@ def train(settings: Settings) -> int:
             whole = opened.job if len(jobs) > 1 else jobs[0]
             w = np.stack([each.w for each in solved]) if len(jobs) > 1 else solved[0].w
             opened.file.save(task.model_of(settings.objective, whole, w), summary)
-    if output.json:
-        tell(json.dumps(summary))
-    if not output.quiet:
-        written = f"; the model is in {output.model}" if output.model else ""
-        with suppress(OSError):  # nobody reads it any more
-            print(
-                f"{summary['status']}: {len(jobs)} classifiers, largest certified relative gap "
-                f"{summary['relative_gap']:.3e}, {summary['data_passes']:.1f} passes{written}",
-                file=sys.stderr,
-                flush=True,
-            )
+    written = f"; the model is in {output.model}" if output.model else ""
+    report.conclude_run(
+        output,
+        summary,
+        f"{summary['status']}: {len(jobs)} classifiers, largest certified relative gap "
+        f"{summary['relative_gap']:.3e}, {summary['data_passes']:.1f} passes{written}",
+    )
     return EXIT_CODES[str(summary["status"])]
 
 
@@ -77,7 +70,7 @@ def _summary(opened: Session, jobs: Sequence[Job], solved: Sequence[Solved]) -> 
     """The --json object: of a run as always, with sums over the classifiers (of gaps the largest), and each of them."""
     runs = [task.run_summary(each.outcome) for each in solved]
     total: dict[str, Any] = {
-        "status": max((run["status"] for run in runs), key=list(EXIT_CODES).index),
+        "status": task.worst_status(run["status"] for run in runs),
         **{key: sum(run[key] for run in runs) for key in ("primal", "dual", "gap")},
         **{key: max(run[key] for run in runs) for key in ("relative_gap", "drift")},
         **{key: sum(run[key] for run in runs) for key in ("rounds", "data_passes", "restarts", "resyncs")},

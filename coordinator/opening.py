@@ -1,27 +1,32 @@
-"""The workers of a job: found where the user says, or started here."""
+"""The workers of a job, found where the user says or started here, and the job on them with whoever is told of it."""
 
 import itertools
 import os
 import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from acccocoa import loading
-from acccocoa.config import ClusterConfig, OutputConfig
+from acccocoa.config import ClusterConfig, Normalize, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
+from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
 from acccocoa.statistics import feature_sizes
 from acccocoa.weights import read as read_weights
-from coordinator import addresses, deal, report
+from coordinator import addresses, deal, report, task
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
-from coordinator.handshake import ShardDescription
+from coordinator.handshake import Job, ShardDescription
+from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
+from coordinator.model_file import ModelFile
+from coordinator.normalize import Scaling, scaling, warnings
+from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
 ENTRIES_WORTH_A_WORKER = 50_000_000
@@ -193,3 +198,63 @@ def open_cluster(
     return cluster, cluster.connect(
         config.connect_timeout, job_id, lambda: next((error for worker in local if (error := worker.gone())), None)
     )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster that holds the data of a job, and whoever is told of its runs."""
+
+    interruption: Interruption
+    service: CoordinatorService
+    trace: report.Trace | None
+    progress: report.Progress
+    observers: list[task.Observer]
+    cluster: Cluster
+    shards: list[ShardDescription]
+    job: Job
+
+    @property
+    def on_what(self) -> str:
+        """The data and the workers, for a stage of the progress."""
+        job, workers = self.job, len(self.shards)
+        return (
+            f"on {job.n} examples, {job.d} features, {job.nnz} entries "
+            f"with {report.counted(workers, 'worker')} of {report.counted(job.blocks // workers, 'thread')}"
+        )
+
+    def scaling(self, normalize: Normalize) -> Scaling:
+        """What is divided by what; who has not asked for it is warned where it is called for."""
+        for warning in warnings(normalize, self.shards):
+            self.progress.warn(warning)
+        return scaling(normalize, self.job, lambda measure, length: self.cluster.measure(measure, self.shards, length))
+
+
+def check(settings: Settings) -> tuple[ModelFile | None, Manifest | None]:
+    """What can be found wrong before anything is opened; where the model goes, and the manifest, if any.
+
+    Raises
+    ------
+    AcccocoaError : as the contract's exit codes say
+    """
+    check_sources(settings.data, settings.cluster, settings.reading.weights)
+    check_outputs(settings.data, settings.output)
+    file = None if settings.output.model is None else ModelFile(settings.output.model)
+    return file, None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
+
+
+def open_job(
+    stack: ExitStack, settings: Settings, manifest: Manifest | None, job_id: str, trace_bytes: int = 0
+) -> Opened:
+    """Open the cluster, until the stack is closed. trace_bytes : of an earlier trace to keep
+
+    Raises
+    ------
+    AcccocoaError : as the contract's exit codes say
+    """
+    interruption = stack.enter_context(interruptible())
+    service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
+    trace, progress, found = task.observers(stack, settings, service, trace_bytes)
+    cluster, shards = open_cluster(stack, settings, progress, job_id)
+    cluster.while_waiting = interruption.announcer(progress.stage)
+    job = task.describe(settings, shards, job_id, manifest)
+    return Opened(interruption, service, trace, progress, found, cluster, shards, job)

@@ -79,7 +79,7 @@ def run(settings: Settings, path: PathConfig) -> int:
         data = task.data_summary(settings, opened.job, opened.shards)
         del data["lam"]
         summary = {
-            "status": max((point["status"] for point in points), key=list(EXIT_CODES).index),
+            "status": task.worst_status(point["status"] for point in points),
             **opened.summary(),
             **data,
             **algorithm,

@@ -141,11 +141,18 @@ def conclude(settings: OutputConfig, summary: Mapping[str, object], for_a_person
     """The end of a command that solves many problems: a table on standard output, or with --json there the object and
     the table beside it on standard error."""
     if settings.json:
-        tell(json.dumps(summary))
-    with suppress(OSError):  # nobody reads it any more
-        if not settings.json:
+        conclude_run(settings, summary, for_a_person)
+    else:
+        with suppress(OSError):  # nobody reads it any more
             tell(for_a_person)
-        elif not settings.quiet:
+
+
+def conclude_run(settings: OutputConfig, summary: Mapping[str, object], for_a_person: str) -> None:
+    """The end of a command: with --json the object on standard output, and a text beside it on standard error."""
+    if settings.json:
+        tell(json.dumps(summary))
+    if not settings.quiet:
+        with suppress(OSError):  # nobody reads it any more
             print(for_a_person, file=sys.stderr, flush=True)
 
 

@@ -12,25 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import loading
 from acccocoa.config import ObjectiveConfig, PathConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.folds import Fold, Scores, folds_of, score
 from acccocoa.losses import Vector
 from acccocoa.problem import FeatureProblem
-from acccocoa.weights import of_labels
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
-from coordinator.interrupt import interruptible
 from coordinator.messages import RoundRequest
 from coordinator.model_file import ModelFile
-from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.opening import check_outputs, check_sources, open_cluster
+from coordinator.normalize import Scaling
+from coordinator.opening import check, open_job
 from coordinator.schedule import plan_work
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
-from coordinator.training import CertifiedRound, Outcome
+from coordinator.training import Outcome
 
 ENORMOUS = 1e30
 """A lam that makes w as good as 0."""
@@ -105,12 +102,7 @@ class Session:
         if self._trace is not None:
             self._trace.about = dict(about or {})
 
-        observers: list[task.Observer] = [*self._observers, task.Patience(self.cluster)]
-
-        def observe(seen: CertifiedRound) -> None:
-            for observer in observers:
-                observer(seen)
-
+        observe = task.all_of([*self._observers, task.Patience(self.cluster)])
         if left_out is not None:
             job = replace(job, n=job.n - left_out.size)
         begun = self._begin(objective, job, observe=observe, warm=warm, left_out=left_out)
@@ -152,9 +144,7 @@ class Session:
         """By features the predictions of all examples are here: where the run ended."""
         problem, v = begun.loop.problem, begun.loop.v_a
         assert isinstance(problem, FeatureProblem)
-        weights = of_labels(self.cluster.labels, begun.job.label_weights)
-        if self.cluster.weights is not None:
-            weights = weights * self.cluster.weights
+        weights = task.example_weights(begun.job, self.cluster.labels, self.cluster.weights)
         assert left_out.which is not None  # so it is by features
         which = self.cluster.order.ordered(left_out.which)
         return score(problem.loss, problem.y[which], problem.predictions(v)[which], weights[which])
@@ -233,19 +223,8 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """What the --json objects say of the cluster and the time."""
-        compile_seconds = max(shard.compile_seconds for shard in self.shards)
-        now = time.monotonic()
-        return {
-            "reconnects": self.cluster.lost_and_found,
-            "replayed": self.cluster.replayed,
-            "seconds": {
-                "load": task.load_seconds(self.settings.cluster, self.shards, self._started - self.began),
-                "compile": compile_seconds,
-                "solve": now - self._started,
-                "total": now - self.began,
-            },
-            "bytes": {"pushed": self.cluster.bytes_pushed, "returned": self.cluster.bytes_returned},
-        }
+        before, solve = self._started - self.began, time.monotonic() - self._started
+        return task.cluster_summary(self.cluster, self.settings.cluster, self.shards, before, solve)
 
 
 @contextmanager
@@ -257,43 +236,27 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
     AcccocoaError : as the contract's exit codes say
     """
     began = time.monotonic()
-    output = settings.output
     if settings.recovery.checkpoint is not None:
         raise UsageError(f"--checkpoint {settings.recovery.checkpoint}", f"is not for {what}: it solves many problems")
-    check_sources(settings.data, settings.cluster, settings.reading.weights)
-    check_outputs(settings.data, output)
-    file = None if output.model is None else ModelFile(output.model)
-    manifest = None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
+    file, manifest = check(settings)
     with ExitStack() as stack:
-        interruption = stack.enter_context(interruptible())
         job_id = uuid.uuid4().hex[:12]
-        service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
-        trace, progress, observers = task.observers(stack, settings, service)
-        cluster, shards = open_cluster(stack, settings, progress, job_id)
-        cluster.while_waiting = interruption.announcer(progress.stage)
-        job = task.describe(settings, shards, job_id, manifest)
-        for warning in warnings(settings.objective.normalize, shards):
-            progress.warn(warning)
-        scaled = scaling(
-            settings.objective.normalize, job, lambda measure, length: cluster.measure(measure, shards, length)
-        )
-        progress.stage(
-            f"{what} on {job.n} examples, {job.d} features, {job.nnz} entries "
-            f"with {report.counted(len(shards), 'worker')} of {report.counted(job.blocks // len(shards), 'thread')}"
-        )
-        interruption.save_first()
+        found = open_job(stack, settings, manifest, job_id)
+        scaled = found.scaling(settings.objective.normalize)
+        found.progress.stage(f"{what} {found.on_what}")
+        found.interruption.save_first()
         yield Session(
             settings,
-            cluster,
-            shards,
-            job,
+            found.cluster,
+            found.shards,
+            found.job,
             scaled,
             file,
-            progress,
+            found.progress,
             began,
-            interruption.requested,
-            trace,
-            service,
-            observers,
+            found.interruption.requested,
+            found.trace,
+            found.service,
+            found.observers,
             job_id,
         )

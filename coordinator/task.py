@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,7 +50,22 @@ SCREENED_EPOCHS = 1.0
 """Passes in a round where features are left out: they are short, what travels is not."""
 
 EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 130}
-"""By the status of a run; of several runs the status that comes last here is that of all."""
+"""By the status of a run; see worst_status."""
+
+
+def worst_status(statuses: Iterable[str]) -> str:
+    """The status of several runs together: the one that comes last in EXIT_CODES."""
+    return max(statuses, key=list(EXIT_CODES).index)
+
+
+def all_of(told: Sequence[Observer]) -> Observer:
+    """One observer that tells all of them, in their order."""
+
+    def observe(seen: CertifiedRound) -> None:
+        for observer in told:
+            observer(seen)
+
+    return observe
 
 
 def describe(
@@ -106,6 +121,12 @@ class LeftOut:
     which: NDArray[np.bool_] | None
 
 
+def example_weights(job: Job, labels: Vector, weights: Vector | None) -> Vector:
+    """What every example weighs, by its label and by itself; all float64, shape (n,)."""
+    s = of_labels(labels, job.label_weights)
+    return s if weights is None else s * weights
+
+
 def with_labels(
     problem: FeatureProblem, job: Job, labels: Vector, weights: Vector | None, left_out: NDArray[np.bool_] | None = None
 ) -> FeatureProblem:
@@ -118,9 +139,7 @@ def with_labels(
     DataError : no example with one of the labels has a weight above 0, and there is an intercept
     """
     y = np.where(labels == job.positive_label, 1.0, -1.0) if problem.loss.classifier else labels
-    s = of_labels(labels, job.label_weights)
-    if weights is not None:
-        s *= weights
+    s = example_weights(job, labels, weights)
     if left_out is not None:
         s[left_out] = 0.0
     free = problem.constant is not None and not problem.constant.regularised
@@ -181,7 +200,7 @@ def begin(
         lineage=lineage,
         warm=warm,
         scaling=scaled,
-        shrinking=algorithm.shrinking and algorithm.accelerate,
+        shrinking=algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
     )
     if isinstance(problem, FeatureProblem):
@@ -292,6 +311,7 @@ def load_seconds(cluster: ClusterConfig, shards: Sequence[ShardDescription], bef
 def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription]) -> dict[str, Any]:
     """What the --json objects say of the data and the objective."""
     objective = settings.objective
+    problem = problem_of(objective, job)
     return {
         "n": job.n,
         "d": job.d,
@@ -299,8 +319,8 @@ def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription
         "workers": len(shards),
         "threads": max(shard.blocks for shard in shards),
         "loss": objective.loss,
-        "loss_parameter": problem_of(objective, job).resolved_parameter,
-        "lam": problem_of(objective, job).lam,
+        "loss_parameter": problem.resolved_parameter,
+        "lam": problem.lam,
         "l1_ratio": objective.l1_ratio,
         "partition": "features" if job.by_features else "examples",
         "bias": job.bias,
@@ -308,6 +328,26 @@ def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription
         "normalize": objective.normalize,
         "class_weight": objective.class_weight,
         "weighted": job.largest_weight > 0.0,
+    }
+
+
+def cluster_summary(
+    cluster: Cluster, config: ClusterConfig, shards: Sequence[ShardDescription], before: float, solve: float
+) -> dict[str, Any]:
+    """What the --json objects say of the workers and the time.
+
+    before : seconds from the start of the command to the first round;  solve : since then
+    """
+    return {
+        "reconnects": cluster.lost_and_found,
+        "replayed": cluster.replayed,
+        "seconds": {
+            "load": load_seconds(config, shards, before),
+            "compile": max(shard.compile_seconds for shard in shards),
+            "solve": solve,
+            "total": before + solve,
+        },
+        "bytes": {"pushed": cluster.bytes_pushed, "returned": cluster.bytes_returned},
     }
 
 
@@ -334,7 +374,7 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "gamma": loop.gamma,
         "sigma": loop.sigma,
         "accelerate": loop.accelerate,
-        "shrinking": settings.algorithm.shrinking and loop.accelerate,
+        "shrinking": settings.algorithm.shrinks,
         "restart": loop.restart_rule,
         "local_epochs": begun.epochs if settings.algorithm.round_seconds is None else None,
         "round_seconds": settings.algorithm.round_seconds,
