@@ -110,11 +110,11 @@ def _divisible(
     """
     objective, n, d = settings.objective, examples.n, examples.d
     if objective.asks_for_scale(n, d):
-        sizes, features = feature_sizes(examples), len(np.unique(examples.indices))
+        sizes = feature_sizes(examples)
         if objective.bias is not None:  # a feature as any other
             sizes = replace(sizes, feature_largest=max(sizes.feature_largest, objective.bias))
         crawls = sizes.unscaled and objective.passes_by_examples(n, sizes.feature_largest) > PASSES_WORTH_FEATURES
-        if crawls and (workers or 1) <= features:
+        if crawls and (workers or 1) <= (features := len(np.unique(examples.indices))):
             return "features", features
     by = objective.resolved_partition(n, d)
     return by, n if by == "examples" else len(np.unique(examples.indices))
