@@ -16,12 +16,12 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from acccocoa.errors import AcccocoaError, DataError
 from acccocoa.shardfile import Stored
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SUFFIX: Final = ".acccocoa-cache"
 
@@ -72,26 +74,34 @@ class _Source:
 
 
 def read(
-    sources: Sequence[str], *, zero_based: bool, dtype: libsvm.Dtype, threads: int, places: Places = NOWHERE
+    sources: Sequence[str],
+    *,
+    zero_based: bool,
+    dtype: libsvm.Dtype,
+    threads: int,
+    places: Places = NOWHERE,
+    verify: bool = True,
 ) -> Stored:
     """The examples in text, as libsvm.read returns them, from a cache if there is one.
+
+    verify : compare the arrays of a cache with their content hash
 
     Raises
     ------
     as libsvm.read does
     """
     found = _sources(sources) if places.enabled else None
-    paths = [] if found is None else _paths(found, places)
+    paths = [] if found is None else homes([source.name for source in found], places)
     if found is None or not paths:
         examples = libsvm.read(sources, zero_based=zero_based, dtype=dtype, threads=threads)
         return Stored(examples, shardfile.content_hash(examples))
     options = {"version": VERSION, "zero_based": zero_based, "dtype": np.dtype(dtype).name}
-    cached = _first_hit(paths, found, options)
+    cached = _first_hit(paths, found, options, verify)
     if cached is not None:
         return cached
     with _turn(found[0]):
         # whose turn it was before may have made one
-        cached = _first_hit(paths, found, options)
+        cached = _first_hit(paths, found, options, verify)
         if cached is not None:
             return cached
         writable = [path for path in paths if _writable(path)]
@@ -158,13 +168,13 @@ def _sha256(source: _Source) -> str | None:
         return None
 
 
-def _paths(sources: Sequence[_Source], places: Places) -> list[Path]:
-    """Where the cache may be, the best place to write one first."""
-    first = sources[0].name
+def homes(names: Sequence[str], places: Places, suffix: str = SUFFIX) -> list[Path]:
+    """Where a file that is derived from those may be, the best place to write it first. suffix : of its name"""
+    first = names[0]
     remote = objectstore.is_s3(first)
-    where = [first if remote else str(Path(first).resolve()), *(source.name for source in sources[1:])]
-    name = f"{Path(first).name}-{hashlib.sha256(repr(where).encode()).hexdigest()[:12]}{SUFFIX}"
-    beside = [] if remote else [Path(f"{first}{SUFFIX}")]
+    where = [first if remote else str(Path(first).resolve()), *names[1:]]
+    name = f"{Path(first).name}-{hashlib.sha256(repr(where).encode()).hexdigest()[:12]}{suffix}"
+    beside = [] if remote else [Path(f"{first}{suffix}")]
     if places.directory is not None:
         return [Path(places.directory) / name, *beside]
     if places.fallback is None or (beside and _writable(beside[0])):
@@ -197,16 +207,18 @@ def _turn(source: _Source) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-def _first_hit(paths: Sequence[Path], sources: Sequence[_Source], options: Mapping[str, Any]) -> Stored | None:
+def _first_hit(
+    paths: Sequence[Path], sources: Sequence[_Source], options: Mapping[str, Any], verify: bool
+) -> Stored | None:
     for path in paths:
-        found = _lookup(path, sources, options)
+        found = _lookup(path, sources, options, verify)
         if found is not None:
             log.info("%s: mapped from %s", ", ".join(source.name for source in sources), path)
             return found
     return None
 
 
-def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any]) -> Stored | None:
+def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any], verify: bool) -> Stored | None:
     """What the cache there holds, if it is of these sources."""
     try:
         if not shardfile.is_shard_file(path):
@@ -218,6 +230,8 @@ def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any]) 
             return None
         if not all(_same(entry, source) for entry, source in zip(known, sources, strict=True)):
             return None
+        if not verify:
+            return replace(stored, verified=False)
         if shardfile.content_hash(stored.examples) != stored.content_hash:
             log.warning("%s: is damaged, and made again", path)
             return None
@@ -240,19 +254,32 @@ def _same(entry: Mapping[str, Any], source: _Source) -> bool:
 
 def _keep(made: Stored, paths: Sequence[Path]) -> Stored:
     """Write a cache; returns what was made, mapped from it so that memory is free, or as it is where none can be."""
+    written = put(
+        paths,
+        lambda file: shardfile.write_to(file, made.examples, made.about),
+        lambda path: shardfile.load(path, verify=False),
+    )
+    return made if written is None else written
+
+
+def put(paths: Sequence[Path], write: Callable[[BinaryIO], object], load: Callable[[Path], T]) -> T | None:
+    """Make the first of these files that can be made; returns what was loaded from it, None when none could be.
+
+    The file appears under its name when it is complete and has been loaded.
+    """
     for path in paths:
         temporary = path.with_name(f".acccocoa-{secrets.token_hex(8)}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with temporary.open("xb") as file:
-                    shardfile.write_to(cast(BinaryIO, file), made.examples, made.about)
-                mapped = shardfile.load(temporary, verify=False)
+                    write(cast(BinaryIO, file))
+                loaded = load(temporary)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
         except (OSError, AcccocoaError) as error:
             log.info("%s: cannot be written (%s)", path, error)
         else:
-            return mapped
-    return made
+            return loaded
+    return None

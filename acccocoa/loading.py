@@ -26,16 +26,24 @@ class Loaded:
     content_hash : see shardfile
     index_base : the first feature number in the text they were read from; None when that is not known
     part : which part of which cut they are, if any
+    verified : as in shardfile.Stored
     """
 
     examples: Examples
     content_hash: str
     index_base: int | None = None
     part: Part | None = None
+    verified: bool = True
 
 
 def load(
-    sources: Sequence[str], *, zero_based: bool, dtype: libsvm.Dtype, threads: int, places: Places = NOWHERE
+    sources: Sequence[str],
+    *,
+    zero_based: bool,
+    dtype: libsvm.Dtype,
+    threads: int,
+    places: Places = NOWHERE,
+    verify: bool = True,
 ) -> Loaded:
     """The examples of text and shard files, one after the other.
 
@@ -43,27 +51,28 @@ def load(
     ----------
     zero_based, dtype, threads : how text is read; a shard file keeps its dtype, unless there is more than one source
     places : where text may be cached
+    verify : compare what is mapped from a file here with the content hash that the file says it has
 
     Raises
     ------
     DataError, UsageError : a source cannot be read, or is not what its manifest says
     """
     if len(sources) == 1 and _is_shard_file(sources[0]):
-        stored = _shard_file(sources[0])
+        stored = _shard_file(sources[0], verify)
         try:
             part = manifest.part_of(stored.about)
         except ValueError as error:
             raise DataError(sources[0], str(error), "make the shard file again") from error
-        return Loaded(stored.examples, stored.content_hash, part=part)
+        return Loaded(stored.examples, stored.content_hash, part=part, verified=stored.verified)
     if any(map(_is_shard_file, sources)):
         examples = _joined(
             [load([s], zero_based=zero_based, dtype=dtype, threads=threads, places=places).examples for s in sources],
             dtype,
         )
         return Loaded(examples, shardfile.content_hash(examples))
-    stored = cache.read(sources, zero_based=zero_based, dtype=dtype, threads=threads, places=places)
+    stored = cache.read(sources, zero_based=zero_based, dtype=dtype, threads=threads, places=places, verify=verify)
     part = _part_beside(sources[0], stored, zero_based, dtype) if len(sources) == 1 else None
-    return Loaded(stored.examples, stored.content_hash, 0 if zero_based else 1, part)
+    return Loaded(stored.examples, stored.content_hash, 0 if zero_based else 1, part, stored.verified)
 
 
 def pieces(
@@ -103,10 +112,10 @@ def _is_shard_file(source: str) -> bool:
     return shardfile.is_shard_file(source)
 
 
-def _shard_file(source: str) -> Stored:
-    """A shard file, verified and mapped. From S3 it goes to a file without a name first."""
+def _shard_file(source: str, verify: bool = True) -> Stored:
+    """A shard file, mapped. From S3 it goes to a file without a name first, and is verified."""
     if not objectstore.is_s3(source):
-        return shardfile.load(source)
+        return shardfile.load(source, verify=verify)
     found = objectstore.find(source)
     try:
         with tempfile.TemporaryFile() as file:

@@ -1,46 +1,43 @@
-"""Parsed examples on disk, as arrays that are mapped into memory instead of read.
+"""Parsed examples on disk, as a file of arrays (see arrayfile).
 
-Layout: MAGIC, the length of the header (uint64, little-endian), the CRC-32 of the header (likewise), the header (JSON:
-format version, content hash, label spellings, name, dtype, length and offset of every array, and `about`, an object
-that says more about the file to whoever wrote it; blanks may follow), then the arrays, each on a 64-byte boundary,
-little-endian.
+The header says: format version, content hash, label spellings, and `about`, an object that says more about the file to
+whoever wrote it.
 """
 
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from acccocoa import arrayfile
 from acccocoa.atomic import atomic_write
 from acccocoa.errors import DataError
 from acccocoa.examples import Examples
 
 MAGIC = b"acccocoa shard\n\x00"
 FORMAT_VERSION = 2
-_ALIGNMENT = 64
 _DTYPES = {"indptr": {"<i8"}, "indices": {"<i4"}, "values": {"<f4", "<f8"}, "labels": {"<f8"}}
 _ARRAYS = tuple(_DTYPES)
-_PREFIX_BYTES = len(MAGIC) + 16
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Examples and what their file says about them.
 
-    content_hash : see `content_hash`;  about : see the layout
+    content_hash : see `content_hash`;  about : see above
+    verified : the hash is that of the arrays, not only what the file says it is
     """
 
     examples: Examples
     content_hash: str
     about: Mapping[str, Any] = field(default_factory=dict)
+    verified: bool = True
 
 
 def content_hash(examples: Examples) -> str:
@@ -69,10 +66,6 @@ class ContentHasher:
         return hashlib.sha256(b"".join([self._dtype.newbyteorder("<").str.encode(), *digests])).hexdigest()
 
 
-def _aligned(offset: int) -> int:
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
-
-
 class Writer:
     """Writes a shard file piece by piece, in memory that does not depend on its size.
 
@@ -98,20 +91,17 @@ class Writer:
         self._dtype = dtype
         self._spellings = spellings
         self._hasher = ContentHasher(dtype)
-        self._table: dict[str, dict[str, Any]] = {}
-        offset = 0
-        for name, kind, length in (
-            ("indptr", np.dtype(np.int64), n + 1),
-            ("indices", np.dtype(np.int32), nnz),
-            ("values", dtype, nnz),
-            ("labels", np.dtype(np.float64), n),
-        ):
-            self._table[name] = {"dtype": kind.newbyteorder("<").str, "length": length, "offset": offset}
-            offset = _aligned(offset + length * kind.itemsize)
-        self._end = offset
+        self._table, self._end = arrayfile.table(
+            {
+                "indptr": (np.dtype(np.int64), n + 1),
+                "indices": (np.dtype(np.int32), nnz),
+                "values": (dtype, nnz),
+                "labels": (np.dtype(np.float64), n),
+            }
+        )
         self._entries = 0
         self._header_bytes = len(self._header("0" * 64, {})) + room
-        self._begin = _aligned(_PREFIX_BYTES + self._header_bytes)
+        self._begin = arrayfile.data_begin(MAGIC, self._header_bytes)
         self._filled = dict.fromkeys(_ARRAYS, 0)
         out.seek(0)
         out.truncate()
@@ -159,10 +149,7 @@ class Writer:
         header = self._header(self._hasher.hexdigest(), about).ljust(self._header_bytes)
         if len(header) > self._header_bytes:
             raise ValueError(f"{about} takes more than the room for it")
-        crc = zlib.crc32(header)
-        self._out.seek(0)
-        self._out.write(MAGIC + len(header).to_bytes(8, "little") + crc.to_bytes(8, "little") + header)
-        self._out.flush()
+        arrayfile.put_header(self._out, MAGIC, header)
 
 
 def write(path: str | os.PathLike[str], examples: Examples, about: Mapping[str, Any] | None = None) -> str:
@@ -189,14 +176,8 @@ def write_to(out: BinaryIO, examples: Examples, about: Mapping[str, Any] | None 
 
 
 def is_shard_file(path: str | os.PathLike[str]) -> bool:
-    """The file begins as one written by `write`. A pipe never does: looking would take its first bytes away."""
-    try:
-        if not Path(path).is_file():
-            return False
-        with Path(path).open("rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    """The file begins as one written by `write`."""
+    return arrayfile.begins_with(path, MAGIC)
 
 
 def read(path: str | os.PathLike[str], *, verify: bool = True) -> tuple[Examples, str]:
@@ -223,22 +204,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = True, name: str = "") -
         return DataError(name, what, "make the shard file again")
 
     try:
-        size = Path(path).stat().st_size
-        with Path(path).open("rb") as stream:
-            if stream.read(len(MAGIC)) != MAGIC:
-                raise damaged("is not a shard file")
-            length = int.from_bytes(stream.read(8), "little")
-            crc = int.from_bytes(stream.read(8), "little")
-            if length > size:
-                raise damaged("has a damaged header")
-            text = stream.read(length)
-        if zlib.crc32(text) != crc:
-            raise damaged("has a damaged header")
-        header = json.loads(text)
+        file = arrayfile.Mapped(path, MAGIC)
+    except ValueError as error:
+        raise damaged("is not a shard file" if not is_shard_file(path) else "has a damaged header") from error
+    except OSError as error:
+        raise damaged(f"cannot be read as a shard file ({error})") from error
+    header = file.header
+    try:
         if header["version"] != FORMAT_VERSION:
             raise damaged(f"has format version {header['version']}, this acccocoa reads {FORMAT_VERSION}")
-        begin = _aligned(_PREFIX_BYTES + length)
-        arrays = {key: _mapped(path, begin, size, header["arrays"][key], _DTYPES[key]) for key in _ARRAYS}
+        arrays = {key: file.array(key, _DTYPES[key]) for key in _ARRAYS}
         spellings = {float(value): str(text) for value, text in header["spellings"]}
         digest = str(header["content_hash"])
         about = header["about"]
@@ -255,16 +230,4 @@ def load(path: str | os.PathLike[str], *, verify: bool = True, name: str = "") -
     examples = Examples(**arrays, spellings=spellings)
     if verify and content_hash(examples) != digest:
         raise damaged("does not have the content its header promises")
-    return Stored(examples, digest, about)
-
-
-def _mapped(path: str | os.PathLike[str], begin: int, size: int, entry: Any, dtypes: set[str]) -> NDArray[Any]:
-    if entry["dtype"] not in dtypes:
-        raise ValueError(f"an array of dtype {entry['dtype']!r}")
-    dtype = np.dtype(entry["dtype"])
-    length, offset = int(entry["length"]), begin + int(entry["offset"])
-    if length < 0 or offset < begin or offset + length * dtype.itemsize > size:
-        raise ValueError("an array reaches beyond the end of the file")
-    if length == 0:
-        return np.empty(0, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(length,))
+    return Stored(examples, digest, about, verify)

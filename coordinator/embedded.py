@@ -93,7 +93,7 @@ def local_workers(
         for part in range(workers):
             arguments = [
                 f"/dev/fd/{descriptors[0]}#{part}/{workers}",
-                *("--listen", "127.0.0.1:0", "--by", by, "--threads", str(threads), "--quiet"),
+                *("--listen", "127.0.0.1:0", "--by", by, "--threads", str(threads), "--no-cache", "--quiet"),
                 *(() if state is None else ("--state", state)),
                 *(() if weights is None else ("--weights", f"/dev/fd/{descriptors[1]}")),
             ]

@@ -1,24 +1,26 @@
 """SHARD as the user names it -> what the worker holds."""
 
 import errno
+import functools
 import os
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from acccocoa import dealing, loading, manifest, objectstore, partition
+from acccocoa import cache, dealing, loading, manifest, objectstore, partition
 from acccocoa.cache import NOWHERE, Places
 from acccocoa.errors import DataError, UsageError
-from acccocoa.examples import LABEL_SPELLINGS_KEPT
+from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 from acccocoa.manifest import By, Part
 from acccocoa.weights import read as read_weights
 from acccocoa.weights import weighted_hash
-from worker import scaling
+from worker import kept, scaling
 from worker.local_solver import compile_kernels
 from worker.service import Holdings
-from worker.shard import build, build_by_features
+from worker.shard import Shard, build, build_by_features
 
 _PART = re.compile(r"^(?P<file>.+)#(?P<part>\d+)/(?P<parts>\d+)$")
 
@@ -90,8 +92,11 @@ def load(
     match = _PART.match(source)
     name = source if match is None else match["file"]
     number, parts = (0, 1) if match is None else (int(match["part"]), int(match["parts"]))
-    found = loading.load([name], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads, places=places)
-    examples, digest, part = found.examples, found.content_hash, found.part
+    reading = functools.partial(
+        loading.load, [name], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads, places=places
+    )
+    found = reading(verify=False)
+    digest, part = found.content_hash, found.part
     if part is not None and part.by != by:
         if part.by == "examples" or match is not None:
             raise UsageError(f"--by {by}", f"{name} was cut by {part.by}", f"serve it by {part.by}")
@@ -100,21 +105,24 @@ def load(
         part = Part(digest, number, parts, by)
         digest = dealing.part_hash(digest, number, parts)
     digest = dealing.hash_by(digest, by)
-    of_examples = None if weights is None else read_weights(weights, examples.n)
-    if of_examples is not None:
-        digest = weighted_hash(digest, of_examples)
-    if by == "features":
-        shard = build_by_features(examples, digest, number, parts, threads)
-    else:
-        rows = None if match is None else partition.cut_examples(np.diff(examples.indptr), number, parts)
-        shard = build(examples, digest, rows, threads)
-    if of_examples is not None:
-        shard = replace(shard, weights=of_examples if by == "features" else of_examples[shard.rows])
+    homes = _homes(name, number, parts, by, places)
+    shard = kept.find(homes, digest, threads)
+    if shard is None:
+        if not found.verified:
+            found = reading()
+        shard = kept.keep(homes, _build(found.examples, digest, number, parts, by, threads), threads)
+    if weights is not None:
+        of_examples = read_weights(weights, found.examples.n)
+        shard = replace(
+            shard,
+            weights=of_examples if by == "features" else of_examples[shard.rows],
+            content_hash=weighted_hash(digest, of_examples),
+        )
     labels, counts = np.unique(shard.labels, return_counts=True)
-    complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in examples.spellings for label in labels)
+    complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in found.examples.spellings for label in labels)
     listed = (
         tuple(
-            (float(label), examples.spellings[float(label)], int(count))
+            (float(label), found.examples.spellings[float(label)], int(count))
             for label, count in zip(labels, counts, strict=True)
         )
         if complete
@@ -134,3 +142,18 @@ def load(
         part=part,
         sizes=sizes,
     )
+
+
+def _homes(name: str, number: int, parts: int, by: By, places: Places) -> list[Path]:
+    """Where that part may be kept; nowhere if nobody finds what comes from a pipe again."""
+    if not places.enabled or not (objectstore.is_s3(name) or Path(name).is_file()):
+        return []
+    which = "" if parts == 1 else f"-{number}-of-{parts}"
+    return cache.homes([name], places, f"{which}{'' if by == 'examples' else '-by-features'}{kept.SUFFIX}")
+
+
+def _build(examples: Examples, digest: str, number: int, parts: int, by: By, threads: int) -> Shard:
+    if by == "features":
+        return build_by_features(examples, digest, number, parts, threads)
+    rows = None if parts == 1 else partition.cut_examples(np.diff(examples.indptr), number, parts)
+    return build(examples, digest, rows, threads)
