@@ -1,140 +1,35 @@
-"""Every loss, regulariser, partition and kind of data, against solvers that know nothing of this one."""
+"""Every loss, regulariser, partition and kind of data, against scipy on the objective itself; see also test_peers."""
 
-import functools
 import threading
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from liblinear import liblinearutil
-from liblinear.liblinear import solver_names
 from numpy.testing import assert_allclose
-from scipy.sparse import csr_array
-from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
-from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.linear_model import ElasticNet, Ridge
 
 from acccocoa import losses
 from acccocoa.config import StopConfig
-from acccocoa.examples import Examples
-from acccocoa.losses import Vector
+from acccocoa.errors import UsageError
 from acccocoa.problem import Constant, FeatureProblem, Problem, certify
 from acccocoa.weights import of_labels
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CertificateSchedule
-from coordinator.training import Outcome, Training
+from coordinator.training import Training
+from tests.support.fitting import (
+    CLASSIFIERS,
+    LAM,
+    SMOOTH,
+    Data,
+    check,
+    data_for,
+    least,
+    problem_for,
+    solve,
+    some_weights,
+)
 from tests.support.inprocess import InProcessWorkers
-from tests.support.optima import KINKED, Matrix, Objective
-
-TOL = 1e-8
-"""Relative gap of our runs: well below what is compared."""
-
-LAM = 0.05
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """Examples, and the same densely."""
-
-    x: Matrix
-    y: Vector
-
-    @property
-    def examples(self) -> Examples:
-        """Only what is not zero is stored."""
-        rows = csr_array(self.x)
-        rows.sort_indices()
-        return Examples(
-            indptr=rows.indptr.astype(np.int64), indices=rows.indices.astype(np.int32), values=rows.data, labels=self.y
-        )
-
-    def objective(
-        self,
-        loss: str,
-        lam: float = LAM,
-        l1_ratio: float = 0.0,
-        s: Vector | None = None,
-        constant: Constant | None = None,
-    ) -> Objective:
-        n = len(self.y)
-        x = self.x if constant is None else np.hstack((self.x, np.full((n, 1), constant.value)))
-        free = constant is not None and not constant.regularised
-        return Objective(loss, lam, l1_ratio, x, self.y, np.ones(n) if s is None else s, free)
-
-
-@functools.cache
-def data(sparse: bool, classifier: bool) -> Data:
-    """Noisy, correlated, and with popular and rare features where sparse."""
-    rng = np.random.default_rng(7)
-    n, d = (90, 45) if sparse else (60, 20)
-    x = rng.standard_normal((n, d)) + 0.5 * rng.standard_normal((n, 1))
-    if sparse:
-        x *= rng.random((n, d)) < 0.5 / (1.0 + 0.2 * np.arange(d))
-    target = x @ (rng.standard_normal(d) * (rng.random(d) < 0.5)) + 0.5 * rng.standard_normal(n)
-    return Data(x, np.where(target > 0.3, 1.0, -1.0) if classifier else target)
-
-
-def data_for(loss: str, sparse: bool = False) -> Data:
-    return data(sparse, losses.loss(loss).classifier)
-
-
-@functools.cache
-def least(loss: str, l1_ratio: float, sparse: bool) -> float:
-    return data_for(loss, sparse).objective(loss, l1_ratio=l1_ratio).least()
-
-
-def problem_for(
-    data: Data,
-    loss: str,
-    lam: float = LAM,
-    l1_ratio: float = 0.0,
-    *,
-    by_features: bool = False,
-    s: Vector | None = None,
-    constant: Constant | None = None,
-) -> Problem | FeatureProblem:
-    n = len(data.y)
-    if by_features:
-        return FeatureProblem(loss, lam, data.y, np.ones(n) if s is None else s, l1_ratio, constant=constant)
-    return Problem(loss, lam, n, l1_ratio)
-
-
-def solve(
-    data: Data,
-    problem: Problem | FeatureProblem,
-    k: int,
-    tol: float = TOL,
-    max_rounds: int = 20_000,
-    **of_workers: Any,
-) -> Outcome:
-    """A run to its end; epochs are as good as any."""
-    examples = data.examples
-    workers = InProcessWorkers(examples, problem, k, **of_workers)
-    shared = len(data.y) if problem.alpha_is_model else workers.features
-    stop = StopConfig(tol=tol, max_rounds=max_rounds)
-    training = Training(
-        OuterLoop(problem, shared, workers.blocks),
-        workers,
-        workers.plan(1.0),
-        CertificateSchedule(tol),
-        stop,
-        interrupted=threading.Event(),
-        coordinates=workers.count,
-    )
-    return training.run()
-
-
-def check(outcome: Outcome, objective: Objective, expected: float) -> None:
-    """Certified, at the least value, and the certificate is true of the model."""
-    certified = outcome.certified
-    assert outcome.status == "converged"
-    w = outcome.w
-    if len(w) < objective.x.shape[1]:  # by features, nothing is known of trailing ones that never occur
-        w = np.append(w, np.zeros(objective.x.shape[1] - len(w)))
-    assert objective(w) == pytest.approx(certified.primal, rel=1e-10, abs=1e-300)
-    assert certified.primal == pytest.approx(expected, rel=1e-6)
-    assert certified.dual <= expected * (1 + 1e-7)
-
+from tests.support.optima import KINKED
 
 SHAPES = [(sparse, k) for sparse in (False, True) for k in (1, 3)]
 SHAPE_NAMES = [f"{'sparse' if sparse else 'dense'}-K{k}" for sparse, k in SHAPES]
@@ -151,124 +46,35 @@ def test_by_examples(loss: str, l1_ratio: float, sparse: bool, k: int) -> None:
 
 @pytest.mark.parametrize(("sparse", "k"), SHAPES, ids=SHAPE_NAMES)
 @pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
-@pytest.mark.parametrize("loss", [name for name in losses.NAMES if name not in KINKED])
+@pytest.mark.parametrize("loss", SMOOTH)
 def test_by_features(loss: str, l1_ratio: float, sparse: bool, k: int) -> None:
     data = data_for(loss, sparse)
     outcome = solve(data, problem_for(data, loss, l1_ratio=l1_ratio, by_features=True), k)
     check(outcome, data.objective(loss, l1_ratio=l1_ratio), least(loss, l1_ratio, sparse))
 
 
-# -------------------------------------------------------------------------------------------------- well-known solvers
-
-
-def library_w(loss: str, l1_ratio: float, data: Data) -> Vector:
-    """The optimum of the solver that people would use for this."""
-    x, y, n = data.x, data.y, len(data.y)
-    c = 1.0 / (LAM * n)
-    if loss == "squared" and l1_ratio == 0.0:
-        return np.asarray(Ridge(alpha=LAM * n, fit_intercept=False, tol=1e-12).fit(x, y).coef_)
-    if loss == "squared" and l1_ratio < 1.0:
-        net = ElasticNet(alpha=LAM, l1_ratio=l1_ratio, fit_intercept=False, tol=1e-13, max_iter=10**6)
-        return np.asarray(net.fit(x, y).coef_)
-    if loss == "squared":
-        return np.asarray(Lasso(alpha=LAM, fit_intercept=False, tol=1e-13, max_iter=10**6).fit(x, y).coef_)
-    if loss == "logistic" and l1_ratio < 1.0:
-        saga = LogisticRegression(
-            C=c, l1_ratio=l1_ratio, solver="saga", fit_intercept=False, tol=1e-11, max_iter=10**6, random_state=0
-        )
-        return np.ravel(saga.fit(x, y).coef_)
-    # scikit-learn's copy of LIBLINEAR, whose number of iterations is not limited to 1000
-    options = {"C": c, "tol": 1e-10, "max_iter": 10**6, "fit_intercept": False, "random_state": 0}
-    if loss == "hinge":
-        return np.ravel(LinearSVC(loss="hinge", **options).fit(x, y).coef_)
-    if loss == "epsilon_insensitive":
-        return np.ravel(LinearSVR(epsilon=0.1, **options).fit(x, y).coef_)
-    solvers = {
-        ("logistic", 1.0): solver_names.L1R_LR,
-        ("squared_hinge", 0.0): solver_names.L2R_L2LOSS_SVC_DUAL,
-        ("squared_hinge", 1.0): solver_names.L1R_L2LOSS_SVC,
-        ("squared_epsilon_insensitive", 0.0): solver_names.L2R_L2LOSS_SVR_DUAL,
-    }
-    model = liblinearutil.train(y, x, f"-s {solvers[loss, l1_ratio]} -c {c!r} -e 1e-10 -p 0.1 -q")
-    w, _ = model.get_decfun(0 if model.is_regression_model() else model.get_labels().index(1))
-    return np.array(w)
-
-
-@pytest.mark.parametrize(
-    ("loss", "l1_ratio"),
-    [
-        ("squared", 0.0),
-        ("squared", 0.5),
-        ("squared", 1.0),
-        ("logistic", 0.0),
-        ("logistic", 0.5),
-        ("logistic", 1.0),
-        ("hinge", 0.0),
-        ("squared_hinge", 0.0),
-        ("squared_hinge", 1.0),
-        ("epsilon_insensitive", 0.0),
-        ("squared_epsilon_insensitive", 0.0),
-    ],
-)
-def test_the_solvers_people_use_arrive_at_the_same(loss: str, l1_ratio: float) -> None:
-    data = data_for(loss)
-    objective = data.objective(loss, l1_ratio=l1_ratio)
-    outcome = solve(data, problem_for(data, loss, l1_ratio=l1_ratio, by_features=l1_ratio == 1.0), 2)
-    check(outcome, objective, objective(library_w(loss, l1_ratio, data)))
-
-
-@pytest.mark.parametrize("share", [0.3, 0.03])
-def test_celers_lasso(share: float) -> None:
-    data = data_for("squared", sparse=True)
-    lam = share * float(np.abs(data.x.T @ data.y).max()) / len(data.y)
-    celer = pytest.importorskip("celer")
-    theirs = celer.Lasso(alpha=lam, fit_intercept=False, tol=1e-10).fit(data.x, data.y).coef_
-    outcome = solve(data, problem_for(data, "squared", lam, 1.0, by_features=True), 3, tol=1e-10)
-    check(outcome, data.objective("squared", lam, 1.0), data.objective("squared", lam, 1.0)(theirs))
-    assert_allclose(outcome.w, theirs, atol=1e-3)
-    assert 0 < np.count_nonzero(theirs) < len(theirs)
-
-
-def test_skglms_sparse_huber() -> None:
-    data = data_for("huber")
-    skglm = pytest.importorskip("skglm")
-    solver = pytest.importorskip("skglm.solvers").AndersonCD(fit_intercept=False, tol=1e-11, max_iter=1000)
-    datafit = pytest.importorskip("skglm.datafits").Huber(1.0)
-    penalty = pytest.importorskip("skglm.penalties").L1(LAM)
-    theirs = skglm.GeneralizedLinearEstimator(datafit, penalty, solver).fit(data.x, data.y).coef_
-    outcome = solve(data, problem_for(data, "huber", l1_ratio=1.0, by_features=True), 2)
-    check(outcome, data.objective("huber", l1_ratio=1.0), data.objective("huber", l1_ratio=1.0)(theirs))
-
-
 # -------------------------------------------------------------------------------- weights, constant features, intercept
-
-SMOOTH = [name for name in losses.NAMES if name not in KINKED]
-CLASSIFIERS = [name for name in losses.NAMES if losses.loss(name).classifier]
-
-
-def some_weights(n: int) -> Vector:
-    """Between 0 and 3, and some exactly 0."""
-    rng = np.random.default_rng(3)
-    return rng.uniform(0.0, 3.0, n) * (rng.random(n) < 0.8)
 
 
 @pytest.mark.parametrize(("sparse", "k"), [(False, 1), (False, 3), (True, 3)])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.3])
 @pytest.mark.parametrize("loss", losses.NAMES)
-def test_weights_by_examples(loss: str, sparse: bool, k: int) -> None:
+def test_weights_by_examples(loss: str, l1_ratio: float, sparse: bool, k: int) -> None:
     data = data_for(loss, sparse)
     s = some_weights(len(data.y))
-    objective = data.objective(loss, l1_ratio=0.3, s=s)
-    outcome = solve(data, problem_for(data, loss, l1_ratio=0.3), k, weights=s)
+    objective = data.objective(loss, l1_ratio=l1_ratio, s=s)
+    outcome = solve(data, problem_for(data, loss, l1_ratio=l1_ratio), k, weights=s)
     check(outcome, objective, objective.least())
 
 
 @pytest.mark.parametrize(("sparse", "k"), [(False, 1), (False, 3), (True, 3)])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_weights_by_features(loss: str, sparse: bool, k: int) -> None:
+def test_weights_by_features(loss: str, l1_ratio: float, sparse: bool, k: int) -> None:
     data = data_for(loss, sparse)
     s = some_weights(len(data.y))
-    objective = data.objective(loss, l1_ratio=1.0, s=s)
-    outcome = solve(data, problem_for(data, loss, l1_ratio=1.0, by_features=True, s=s), k)
+    objective = data.objective(loss, l1_ratio=l1_ratio, s=s)
+    outcome = solve(data, problem_for(data, loss, l1_ratio=l1_ratio, by_features=True, s=s), k)
     check(outcome, objective, objective.least())
 
 
@@ -433,6 +239,71 @@ def test_empty_rows_and_columns(loss: str) -> None:
         outcome = solve(data, problem_for(data, loss, l1_ratio=0.5, by_features=by_features), 3)
         check(outcome, objective, expected)
         assert not outcome.w[[0, 5]].any()
+
+
+@pytest.mark.parametrize("zeros", [0.1, 1.0])
+@pytest.mark.parametrize("loss", losses.NAMES)
+def test_zeros_that_are_stored(loss: str, zeros: float) -> None:
+    """A row or column of zeros that does occur has no norm, and its coordinate a minimiser all the same."""
+    base = data_for(loss, sparse=True)
+    x = base.x.copy()
+    x[[0, 7, 8]] = 0.0
+    x[:, [0, 5]] = 0.0
+    data = replace(base, x=x, zeros=zeros)
+    assert data.examples.nnz > np.count_nonzero(x)
+    objective = data.objective(loss, l1_ratio=0.5)
+    expected = objective.least()
+    for by_features in both_partitions(loss):
+        outcome = solve(data, problem_for(data, loss, l1_ratio=0.5, by_features=by_features), 3)
+        check(outcome, objective, expected)
+        assert not outcome.w[[0, 5]].any()
+
+
+@pytest.mark.parametrize("loss", losses.NAMES)
+def test_a_worker_whose_examples_weigh_nothing(loss: str) -> None:
+    data = data_for(loss)
+    idle = InProcessWorkers(data.examples, problem_for(data, loss), 3).shards[1].rows
+    s = np.ones(len(data.y))
+    s[idle] = 0.0
+    rest = np.flatnonzero(s)
+    objective = data.objective(loss, l1_ratio=0.5, s=s)
+    expected = objective.least()
+    for by_features in both_partitions(loss):
+        problem = problem_for(data, loss, l1_ratio=0.5, by_features=by_features, s=s)
+        outcome = solve(data, problem, 3, weights=None if by_features else s)
+        check(outcome, objective, expected)
+        # the mean is over all examples
+        share = len(data.y) / len(rest)
+        alone = Data(data.x[rest], data.y[rest]).objective(loss, LAM * share, 0.5)
+        assert alone(outcome.w) == pytest.approx(outcome.certified.primal * share, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+def test_at_the_lam_where_the_model_becomes_0(loss: str, l1_ratio: float) -> None:
+    data = data_for(loss, sparse=True)
+    problem = problem_for(data, loss, l1_ratio=l1_ratio, by_features=True)
+    largest = float(np.abs(data.x.T @ problem.grad_f(np.zeros(len(data.y)))).max()) / l1_ratio
+    at_zero = data.objective(loss, 1.0)(np.zeros(data.x.shape[1]))
+    for lam in (largest * (1 + 1e-12), largest * (1 + 1e-3)):
+        outcome = solve(data, problem_for(data, loss, lam, l1_ratio, by_features=True), 3)
+        assert outcome.status == "converged"
+        assert outcome.certified.primal == pytest.approx(at_zero, rel=1e-12)
+        assert outcome.rounds == 0
+        assert not outcome.w.any()
+    lam = 0.9 * largest
+    outcome = solve(data, problem_for(data, loss, lam, l1_ratio, by_features=True), 3)
+    objective = data.objective(loss, lam, l1_ratio)
+    check(outcome, objective, objective.least())
+    assert 0 < np.count_nonzero(outcome.w) < 10
+
+
+@pytest.mark.parametrize("by_features", [False, True])
+def test_fewer_coordinates_than_workers_are_refused(by_features: bool) -> None:
+    base = data_for("squared")
+    data = Data(base.x[:, :2], base.y) if by_features else Data(base.x[:2], base.y[:2])
+    with pytest.raises(UsageError, match="use fewer workers"):
+        solve(data, problem_for(data, "squared", l1_ratio=0.5, by_features=by_features), 3)
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "epsilon_insensitive", "squared_epsilon_insensitive"])
