@@ -6,10 +6,10 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,15 @@ from acccocoa import __version__
 from acccocoa.errors import ClusterError, UsageError, WorkerBusy, WorkerLost, WorkerUnreachable
 from acccocoa.folds import Fold, Scores
 from acccocoa.losses import Vector
-from acccocoa.problem import PrimalDual
+from acccocoa.problem import PrimalDual, Subproblem
 from acccocoa.protocol import PROTOCOL_VERSION
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import Job, ShardDescription
-from coordinator.link import WorkerLink, fold_message
-from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.link import Answer, Asked, WorkerLink, fold_message
+from coordinator.messages import Ask, Resync, StateLost
 from coordinator.normalize import Measure, Scaling
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution
-from coordinator.schedule import Work
 
 T = TypeVar("T")
 
@@ -60,7 +59,7 @@ class Cluster:
     A worker that is lost in a round is looked for until `patience` is over. Found with its state, it is asked the same
     again, and nobody else notices. Found with an older state, or with none, it is given the rounds since then once
     more, as far as they are remembered, and computes the same as then. Where they are not, StateLost is raised when the
-    others are done, and the run goes on by `resync`.
+    others are done, and the run goes on by a resync.
 
     Patience is a budget: it is renewed when the run's best gap improves (`improved`), not when the worker comes back. A
     worker that dies in every round would otherwise keep the run busy for ever. Every loss takes at least 1 / LOSSES of
@@ -95,7 +94,7 @@ class Cluster:
         self._adopt = adopt
         self._lost: set[WorkerLink] = set()
         self.order = SharedOrder([], 0)
-        self._log = _Log()
+        self._logs: list[_Log] = []
         self._patience = patience
         self._spent: dict[WorkerLink, float] = {}
         self._queue = queue
@@ -103,8 +102,8 @@ class Cluster:
         self.give_up = give_up
         self.while_waiting: Callable[[], None] = lambda: None
         self._tell = tell
-        self._round = 0
-        self._lineage = ""
+        # by problem that is not solved yet: the state that its round under way starts from
+        self._states: dict[int, tuple[int, str]] = {}
         self._pool = ThreadPoolExecutor(len(self.links), thread_name_prefix="worker")
         self._columns: list[NDArray[np.uint32]] = []
         self._closed = threading.Event()
@@ -119,7 +118,7 @@ class Cluster:
     def _each(self, work: Callable[[WorkerLink], T]) -> list[T]:
         """Run the work for every worker at the same time, to the end of all.
 
-        Of several failures the first in rank order is raised, StateLost only when there is no other.
+        Of several failures the first in rank order is raised.
         """
         futures = [self._pool.submit(work, link) for link in self.links]
         # with a limit: a signal that another thread receives does not wake this one up, which alone runs the handler
@@ -127,7 +126,7 @@ class Cluster:
             self.while_waiting()
         failures = [error for error in (future.exception() for future in futures) if error is not None]
         if failures:
-            raise min(failures, key=lambda error: isinstance(error, StateLost))
+            raise failures[0]
         return [future.result() for future in futures]
 
     def connect(
@@ -194,8 +193,7 @@ class Cluster:
     def start(
         self,
         shards: Sequence[ShardDescription],
-        job: Job,
-        problem: PrimalDual,
+        posed: Sequence[tuple[Job, PrimalDual]],
         job_id: str,
         seed: int,
         *,
@@ -208,17 +206,29 @@ class Cluster:
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync.
 
+        posed : the problems, which differ in nothing but the labels, and their data
         fold : of the examples, to be left out
         """
-
-        part = problem.subproblem
+        job, _ = posed[0]
         if scaling.divisors is not None:
             for link, numbers in zip(self.links, self._columns, strict=True):
                 link.divisors = scaling.divisors[numbers]
 
         self._features = job.d
-        self._round = round_number
-        self._lineage = lineage
+        self._states = dict.fromkeys(range(len(posed)), (round_number, lineage))
+        self._logs = [_Log(LOG_BYTES // len(posed)) for _ in posed]
+        problems = [
+            pb.Problem(
+                part=_subproblem(problem.subproblem),
+                positive_label=its.positive_label,
+                label_weights=[
+                    pb.LabelWeight(label=label, weight=weight) for label, weight in its.label_weights.items()
+                ],
+                round=round_number,
+                lineage=lineage,
+            )
+            for its, problem in posed
+        ]
 
         def start(link: WorkerLink) -> bool:
             return self._begin(
@@ -231,27 +241,12 @@ class Cluster:
                     seed=seed,
                     shrinking=shrinking,
                     shared=job.shared,
-                    problem=pb.Subproblem(
-                        logistic=part.loss.logistic,
-                        classifier=part.loss.classifier,
-                        epsilon=part.loss.epsilon,
-                        curvature=part.loss.curvature,
-                        bound=part.loss.bound,
-                        lipschitz=part.lipschitz,
-                        scale=part.scale,
-                        labelled=part.labelled,
-                    ),
-                    positive_label=job.positive_label,
+                    problems=problems,
                     content_hash=shards[link.rank].content_hash,
-                    round=round_number,
-                    lineage=lineage,
                     warm=warm,
                     send_labels=job.by_features and link.rank == 0,
                     bias=None if job.bias is None or job.by_features else pb.Bias(value=job.bias, feature=job.d),
                     scaling=pb.Scaling.Value(f"SCALING_{scaling.kind.upper()}"),
-                    label_weights=[
-                        pb.LabelWeight(label=label, weight=weight) for label, weight in job.label_weights.items()
-                    ],
                     fold=None if job.by_features else fold_message(fold),
                 ),
                 shards[link.rank],
@@ -277,9 +272,10 @@ class Cluster:
 
     def _begin(self, link: WorkerLink, message: pb.Start, shard: ShardDescription) -> bool:
         try:
-            return link.start(message, shard)
+            link.start(message, shard)
         except WorkerLost as lost:
-            return self._find_again(link, lost)
+            return not self._find_again(link, lost)
+        return all(position.ready for position in link.positions)
 
     @property
     def labels(self) -> Vector:
@@ -297,26 +293,56 @@ class Cluster:
         """By worker and block: buckets in a pass."""
         return [link.buckets for link in self.links]
 
-    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
-        """Send the round to every worker."""
-        self._round = request.round
-        self._lineage = request.lineage
-        if request.finish:
-            self._log.clear()
-        self._log.note(request, works, w)
-        self._each(lambda link: link.push(request, works[link.rank], w))
+    def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
+        """See coordinator.training.Workers. A problem that nothing is asked for any more is solved."""
+        self._states = {
+            problem: (ask.round, ask.lineage) if isinstance(ask, Resync) else (ask.request.round, ask.request.lineage)
+            for problem, ask in asks.items()
+        }
+        found: dict[int, Any] = {}
+        lost: set[int] = set()
+        for problem, ask in asks.items():
+            if isinstance(ask, Resync):
+                found[problem], lost_meanwhile = self._resynced(problem, ask)
+                lost = (lost | lost_meanwhile) - {problem}
+        rounds = {p: ask for p, ask in asks.items() if isinstance(ask, Ask) and p not in lost}
+        if rounds:
+            self._push(rounds)
+            parts = self._gather()
+            for problem, ask in rounds.items():
+                answers = [part[problem] for part in parts if problem in part]
+                if len(answers) < len(parts):
+                    lost.add(problem)
+                else:
+                    found[problem] = self._answer(problem, ask, answers)
+        return found | {problem: StateLost(f"problem {problem}") for problem in lost}
 
-    def certificates(self) -> list[CertificateTerms]:
-        """Every worker's certificate terms, in rank order."""
-        return self._gather(lambda link: link.certificate(self._round))
+    def _push(self, rounds: Mapping[int, Ask]) -> None:
+        for problem, ask in rounds.items():
+            if ask.request.finish:
+                self._logs[problem].clear()
+            self._logs[problem].note(ask)
+        self._each(
+            lambda link: link.push(
+                [Asked(problem, ask.request, ask.works[link.rank], ask.w) for problem, ask in rounds.items()]
+            )
+        )
 
-    def audits(self) -> list[Contribution]:
-        """Every worker's A_k y_k, in rank order."""
-        return self._gather(lambda link: link.audit(self._round))
+    def _answer(self, problem: int, ask: Ask, answers: Sequence[Answer]) -> Any:
+        """What Ask promises, of every worker's answer."""
+        request = ask.request
+        if request.certify:
+            return [answer.certificate for answer in answers]
+        if request.audit:
+            return [answer.audit for answer in answers]
+        if request.coordinates:
+            return self._alpha([answer.coordinates for answer in answers if answer.coordinates is not None])
+        updates = [answer.update for answer in answers if answer.update is not None]
+        self._logs[problem].forget([update.kept for update in updates])
+        return updates
 
-    def coordinates(self) -> Vector:
-        """The final alpha of all workers as one vector, by the numbers of their rows."""
-        parts = self._gather(lambda link: link.coordinates(self._round))
+    def _alpha(self, parts: Sequence[tuple[NDArray[np.uint32], Vector]]) -> Vector:
+        """The alpha of all workers as one vector, by the numbers of their rows."""
         alpha = np.zeros(self._features)
         for rows, values in parts:
             if len(rows) and int(rows.max()) >= len(alpha):
@@ -324,26 +350,20 @@ class Cluster:
             alpha[rows] = values
         return alpha
 
-    def updates(self) -> list[WorkerUpdate]:
-        """Every worker's A_k dz_k, in rank order."""
-        updates = self._gather(lambda link: link.update(self._round))
-        self._log.forget([update.kept for update in updates])
-        return updates
+    def _resynced(self, problem: int, to: Resync) -> tuple[list[Contribution], set[int]]:
+        """Every worker's A_k alpha_k, and the problems whose state has been lost meanwhile."""
+        self._logs[problem].clear()
 
-    def resync(self, round_number: int, lineage: str) -> list[Contribution]:
-        """Every worker's A_k alpha_k, in rank order; z := alpha, and that round of that lineage comes next."""
-        self._round = round_number
-        self._lineage = lineage
-        self._log.clear()
-
-        def resync(link: WorkerLink) -> Contribution:
+        def resync(link: WorkerLink) -> tuple[Contribution, set[int]]:
+            lost: set[int] = set()
             while True:
                 try:
-                    return link.resync(round_number, lineage)
-                except WorkerLost as lost:
-                    self._find_again(link, lost)
+                    return link.resync(problem, to.round, to.lineage), lost
+                except WorkerLost as error:
+                    lost |= self._find_again(link, error)
 
-        return self._each(resync)
+        contributions, lost = zip(*self._each(resync), strict=True)
+        return list(contributions), set().union(*lost)
 
     def score(self, w: Vector) -> Scores:
         """By examples: how well w predicts the fold that is left out."""
@@ -357,20 +377,20 @@ class Cluster:
 
         return functools.reduce(operator.add, self._each(score))
 
-    def _gather(self, receive: Callable[[WorkerLink], T]) -> list[T]:
-        def receive_or_recover(link: WorkerLink) -> T:
+    def _gather(self) -> list[dict[int, Answer]]:
+        """Every worker's answers by problem, but of those whose state it has lost."""
+
+        def receive_or_recover(link: WorkerLink) -> dict[int, Answer]:
             while True:
                 try:
-                    return receive(link)
+                    return link.answers()
                 except WorkerLost as lost:
-                    if not self._find_again(link, lost):
-                        raise StateLost(str(link)) from lost
-                    link.push_again()
+                    link.push_again(but=self._find_again(link, lost))
 
         return self._each(receive_or_recover)
 
-    def _find_again(self, link: WorkerLink, lost: WorkerLost) -> bool:
-        """Wait for a lost worker; True when it can begin the round under way.
+    def _find_again(self, link: WorkerLink, lost: WorkerLost) -> set[int]:
+        """Wait for a lost worker; the problems of which it cannot begin the round under way.
 
         Raises
         ------
@@ -395,12 +415,10 @@ class Cluster:
                 try:
                     if adoption is not None and time.monotonic() > adopt_at:
                         adoption.ask(self._lost)
-                    ready = link.reopen(self._round, self._lineage, began + left)
+                    link.reopen(self._states, began + left)
                     self.lost_and_found += 1
                     self.adopted += link.address == link.elsewhere
-                    if ready:
-                        self._tell(f"{link} is back")
-                    return ready or self._replay(link)
+                    return self._replay(link)
                 except (ClusterError, UsageError) as error:  # a file of addresses may be missing for a moment
                     why = error
                     if self._closed.wait(RETRY_SECONDS):
@@ -417,21 +435,29 @@ class Cluster:
             lost.remedy,
         ) from why
 
-    def _replay(self, link: WorkerLink) -> bool:
-        """Lead a worker that is back to the start of the round under way; False when that is not possible."""
-        rounds = self._log.since(link.position, (self._round, self._lineage))
-        if rounds is None:
+    def _replay(self, link: WorkerLink) -> set[int]:
+        """Lead a worker that is back to the starts of the rounds under way; the problems where that is not possible."""
+        behind = [problem for problem in self._states if not link.positions[problem].ready]
+        if not behind:
+            self._tell(f"{link} is back")
+            return set()
+        known = {
+            problem: self._logs[problem].since(link.positions[problem].at, self._states[problem]) for problem in behind
+        }
+        count = sum(len(rounds) for rounds in known.values() if rounds is not None)
+        if count:
+            self._tell(f"{link} is back and repeats the last {count} rounds")
+        else:
             self._tell(f"{link} is back without its state of this round")
-            return False
-        self._tell(f"{link} is back and repeats the last {len(rounds)} rounds")
-        for request, works, w in rounds:
-            link.replay(request, works[link.rank], w)
-        self.replayed += len(rounds)
-        return True
+        for problem, rounds in known.items():
+            for ask in rounds or ():
+                link.replay(Asked(problem, ask.request, ask.works[link.rank], ask.w))
+        self.replayed += count
+        return {problem for problem, rounds in known.items() if rounds is None}
 
     def finish(self) -> None:
         """End the job with every worker, in order; another one may begin."""
-        self._log.clear()
+        self._logs = []
         self._each(WorkerLink.finish)
 
     def improved(self) -> None:
@@ -490,11 +516,27 @@ class _Adoption:
             self._tell(sentence)
 
 
+def _subproblem(part: Subproblem) -> pb.Subproblem:
+    """As the wire has it."""
+    return pb.Subproblem(
+        logistic=part.loss.logistic,
+        classifier=part.loss.classifier,
+        epsilon=part.loss.epsilon,
+        curvature=part.loss.curvature,
+        bound=part.loss.bound,
+        lipschitz=part.lipschitz,
+        scale=part.scale,
+        labelled=part.labelled,
+    )
+
+
 class _Log:
     """The rounds that were solved since the last resync, as they were asked for; the oldest are forgotten first."""
 
-    def __init__(self) -> None:
-        self._rounds: deque[tuple[RoundRequest, Sequence[Work], Vector]] = deque()
+    def __init__(self, limit: int) -> None:
+        """limit : bytes"""
+        self._rounds: deque[Ask] = deque()
+        self._limit = limit
         self._bytes = 0
         self._marked: int | None = None
         self._kept: list[tuple[int, str]] = []
@@ -504,17 +546,18 @@ class _Log:
         self._rounds.clear()
         self._bytes = 0
 
-    def note(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
+    def note(self, ask: Ask) -> None:
         """A request goes out."""
+        request = ask.request
         if request.mark:
             self._marked = request.round
         if not request.solve:
             return
         # whatever part of the round asked for the mark
         mark = request.mark or self._marked == request.round
-        self._rounds.append((replace(request, mark=mark), works, w))
-        self._bytes += w.nbytes
-        while self._bytes > LOG_BYTES or len(self._rounds) > LOG_ROUNDS:
+        self._rounds.append(replace(ask, request=replace(request, mark=mark)))
+        self._bytes += ask.w.nbytes
+        while self._bytes > self._limit or len(self._rounds) > LOG_ROUNDS:
             self._drop()
 
     def forget(self, kept: Sequence[tuple[int, str] | None]) -> None:
@@ -523,22 +566,19 @@ class _Log:
         if len(states) < len(kept) or states == self._kept:
             return
         self._kept = states
-        known = {(request.round, request.lineage) for request, _, _ in self._rounds}
+        known = {(ask.request.round, ask.request.lineage) for ask in self._rounds}
         if known.issuperset(states):
-            while self._rounds[0][0].round < min(number for number, _ in states):
+            while self._rounds[0].request.round < min(number for number, _ in states):
                 self._drop()
 
     def _drop(self) -> None:
-        _, _, w = self._rounds.popleft()
-        self._bytes -= w.nbytes
+        self._bytes -= self._rounds.popleft().w.nbytes
 
-    def since(
-        self, state: tuple[int, str | None], now: tuple[int, str]
-    ) -> list[tuple[RoundRequest, Sequence[Work], Vector]] | None:
+    def since(self, state: tuple[int, str | None], now: tuple[int, str]) -> list[Ask] | None:
         """The rounds that lead from that state to the start of the round under way; None when they are not known."""
-        rounds = [entry for entry in self._rounds if entry[0].round < now[0]]
-        for at, (first, _, _) in enumerate(rounds):
-            if (first.round, first.lineage) == state:
-                last = rounds[-1][0]
+        rounds = [ask for ask in self._rounds if ask.request.round < now[0]]
+        for at, first in enumerate(rounds):
+            if (first.request.round, first.request.lineage) == state:
+                last = rounds[-1].request
                 return rounds[at:] if (last.round + 1, last.next_lineage) == now else None
         return None

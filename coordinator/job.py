@@ -59,17 +59,15 @@ def train(settings: Settings) -> int:
             )
 
         pace = Pace([shard.nnz / max(1, shard.n) for shard in shards])
-        begun = task.begin(
+        observe = task.all_of([*opened.observers, pace, task.Patience(cluster)])
+        (begun,) = task.begin(
             cluster,
             shards,
-            job,
-            problem,
+            [task.Posed(job, problem, observe, keep or (lambda _: False))],
             settings,
             job_id,
             scaled,
             interrupted=opened.interruption.requested,
-            observe=task.all_of([*opened.observers, pace, task.Patience(cluster)]),
-            keep=keep or (lambda _: False),
             round_number=saved.round if saved is not None else 0,
             lineage=saved.lineage if saved is not None else "",
             warm=recovery.resume and not unchanged,

@@ -1,9 +1,10 @@
 """One worker's stream: messages to it and from it, each wait with a deadline. Only translation, no decision."""
 
+import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,13 +38,39 @@ DESCRIBE_SECONDS = 5.0
 """How long a worker that is reached again may take to say what it holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Outstanding:
-    """What the worker was asked and has not answered yet."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What the worker is asked of a problem. w : w_t, the shared vector"""
 
+    problem: int
     request: RoundRequest
     work: Work
     w: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where the worker stood in a problem when its stream began.
+
+    ready : it can begin the round that was named then
+    at : round and lineage of the newest state it had; lineage None: of no use
+    """
+
+    ready: bool
+    at: tuple[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A worker's answer to what it was asked of a problem: what was asked for, the rest None.
+
+    audit : A_k y_k;  coordinates : numbers of its rows, and alpha at them
+    """
+
+    certificate: CertificateTerms | None = None
+    audit: Contribution | None = None
+    coordinates: tuple[NDArray[np.uint32], Vector] | None = None
+    update: WorkerUpdate | None = None
 
 
 class WorkerLink:
@@ -56,7 +83,7 @@ class WorkerLink:
     support, places : numbers of the entries the worker shares, in its order, and where these are in the coordinator's
         vectors, set once all workers have begun
     divisors : of the columns of the worker's support, in its order, if the job divides them; sent with every start
-    position : round and lineage of the newest state the worker had when its stream began; lineage None: of no use
+    positions : where the worker stood in every problem when its stream began
     part : of which whole its shard is which part, if that is known
     elsewhere : where another worker serves the same shard, if one has taken it over
     candidates : where this worker's shard may be found when the connection is lost, looked up anew every time
@@ -90,8 +117,8 @@ class WorkerLink:
         self._insecure = insecure
         self._silence = silence
         self._start: pb.Start | None = None
-        self._outstanding: _Outstanding | None = None
-        self.position: tuple[int, str | None] = (0, None)
+        self._outstanding: list[Asked] = []
+        self.positions: list[Position] = []
         self._connect(address)
 
     def __str__(self) -> str:
@@ -235,8 +262,8 @@ class WorkerLink:
             raise WorkerRefused(str(self), "measured what is not in the data")
         return numbers, values
 
-    def start(self, start: pb.Start, shard: ShardDescription) -> bool:
-        """Open the Solve stream and learn the worker's support; True when it can begin the round of `start`.
+    def start(self, start: pb.Start, shard: ShardDescription) -> None:
+        """Open the Solve stream and learn the worker's support, and where it stands.
 
         Raises
         ------
@@ -259,8 +286,9 @@ class WorkerLink:
             started.support.length > shard.d + start.HasField("bias")
             or len(buckets) != shard.blocks
             or min(buckets) < 1
+            or len(started.positions) != len(start.problems)
         ):
-            raise WorkerRefused(str(self), "announced a support or blocks that do not fit its shard")
+            raise WorkerRefused(str(self), "announced a support, blocks or positions that do not fit its shard and job")
         if self.buckets and buckets != self.buckets:
             raise WorkerRefused(
                 str(self),
@@ -281,15 +309,17 @@ class WorkerLink:
         self.buckets = buckets
         # it has the job now: found again, it must not begin anew
         self._start.warm = False
-        self.position = (started.round, started.lineage if started.HasField("lineage") else None)
-        return started.ready
+        self.positions = [
+            Position(told.ready, (told.round, told.lineage if told.HasField("lineage") else None))
+            for told in started.positions
+        ]
 
-    def reopen(self, round_number: int, lineage: str, deadline: float) -> bool:
-        """Find the lost worker's shard again and go on with the job; True when it can begin that round.
+    def reopen(self, states: Mapping[int, tuple[int, str]], deadline: float) -> None:
+        """Find the lost worker's shard again and go on with the job.
 
         Parameters
         ----------
-        round_number, lineage : of the state that the round under way starts from
+        states : by problem, round and lineage of the state that its round under way starts from
         deadline : on time.monotonic's clock; not all places where the worker may be are looked at after that
 
         Raises
@@ -299,8 +329,8 @@ class WorkerLink:
         assert self._start is not None  # only a worker that had begun can be lost
         start = pb.Start()
         start.CopyFrom(self._start)
-        start.round = round_number
-        start.lineage = lineage
+        for problem, (round_number, lineage) in states.items():
+            start.problems[problem].round, start.problems[problem].lineage = round_number, lineage
         home = self.address
         failures: dict[str, ClusterError] = {}
         places = [*self.candidates(), *([] if self.elsewhere is None else [self.elsewhere])]
@@ -314,9 +344,11 @@ class WorkerLink:
                 shard = self.describe(DESCRIBE_SECONDS)
                 if shard.content_hash != start.content_hash:
                     raise WorkerRefused(str(self), "holds another shard than the lost worker")
-                return self.start(start, shard)
+                self.start(start, shard)
             except ClusterError as error:
                 failures[address] = error
+            else:
+                return
         self.address = home
         nowhere = WorkerLost(str(self), "is nowhere to be found")
         raise failures.get(home, next(reversed(failures.values()), nowhere))
@@ -326,92 +358,94 @@ class WorkerLink:
         self.close()
         self._connect(self.address)
 
-    def push(self, request: RoundRequest, work: Work, w: Vector) -> None:
-        """Send a round with w_t restricted to the worker's support."""
-        self._outstanding = _Outstanding(request, work, w)
-        self._push(request, work, w)
-
-    def _push(self, request: RoundRequest, work: Work, w: Vector) -> None:
-        message = pb.Round(
-            round=request.round,
-            lineage=request.lineage,
-            next_lineage=request.next_lineage,
-            theta=request.theta,
-            gamma=request.gamma,
-            sigma=request.sigma,
-            visits=work.visits,
-            fraction=work.fraction,
-            restart=request.restart,
-            certify=request.certify,
-            solve=request.solve,
-            mark=request.mark,
-            audit=request.audit,
-            finish=request.finish,
-            replay=request.replay,
-            coordinates=request.coordinates,
-            sample=request.sample,
-        )
-        if request.screen is not None:
-            message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius
-        if request.repeats_w:
-            self._send(pb.SolveRequest(round=message))
-            return
-        header, pieces = codec.encode(w[self.places])
-        message.w.CopyFrom(header)
-        self._send(pb.SolveRequest(round=message))
+    def push(self, asked: Sequence[Asked]) -> None:
+        """Send rounds of several problems, each with its w_t restricted to the worker's support, in one message."""
+        self._outstanding = list(asked)
+        rounds = [_round(each) for each in asked]
+        bringing = [each.w[self.places] for each in asked if not each.request.repeats_w]
+        message = pb.Rounds(rounds=rounds)
+        pieces: Iterator[array_pb2.Chunk] = iter(())
+        if bringing:
+            header, pieces = codec.encode(bringing[0] if len(bringing) == 1 else np.concatenate(bringing))
+            message.w.CopyFrom(header)
+        self._send(pb.SolveRequest(rounds=message))
         for piece in pieces:
             self._send(pb.SolveRequest(chunk=piece))
 
-    def push_again(self) -> None:
-        """Send what is outstanding again, after `reopen`."""
-        assert self._outstanding is not None
-        asked = self._outstanding
-        self.push(replace(asked.request, repeats_w=False), asked.work, asked.w)
-
-    def replay(self, request: RoundRequest, work: Work, w: Vector) -> None:
-        """Have the worker solve a round again, after `reopen`, whose answer has been taken in already."""
-        self._push(replace(request, replay=True, solve=False, sample=0, repeats_w=False), work, w)
-        self._receive("heartbeat")
-
-    def certificate(self, round_number: int) -> CertificateTerms:
-        """Wait for the worker's Certificate of that round."""
-        reply = self._receive("certificate").certificate
-        self._expect_round(reply.round, round_number)
-        return CertificateTerms(reply.conjugate_sum, reply.loss_sum, reply.compute_seconds, reply.largest)
-
-    def audit(self, round_number: int) -> Contribution:
-        """Wait for the worker's Audit of that round: A_k y_k."""
-        reply = self._receive("audit").audit
-        self._expect_round(reply.round, round_number)
-        return Contribution(self.places, self._receive_array(reply.a_y, np.dtype(np.float64), len(self.support)))
-
-    def coordinates(self, round_number: int) -> tuple[NDArray[np.uint32], Vector]:
-        """Wait for the worker's Coordinates: numbers of its rows, and alpha at them."""
-        arrays = []
-        for field, dtype in (("rows", np.uint32), ("values", np.float64)):
-            reply = self._receive("coordinates").coordinates
-            self._expect_round(reply.round, round_number)
-            arrays.append(self._receive_array(getattr(reply, field), np.dtype(dtype), self._rows))
-        return arrays[0], arrays[1]
-
-    def update(self, round_number: int) -> WorkerUpdate:
-        """Wait for the worker's Update of that round."""
-        assert self._outstanding is not None  # an update follows a push
-        reply = self._receive("update").update
-        self._expect_round(reply.round, round_number)
-        a_dz = self._receive_array(reply.a_dz, np.dtype(np.float64), len(self.support))
-        contribution = Contribution(self.places, a_dz, self._outstanding.work.fraction)
-        kept = (reply.kept_round, reply.kept_lineage) if reply.HasField("kept_lineage") else None
-        return WorkerUpdate(
-            contribution, reply.steps, reply.compute_seconds, time.monotonic(), reply.gap_sum, reply.sampled, kept
+    def push_again(self, but: Collection[int]) -> None:
+        """Send what is outstanding again, after `reopen`. but : problems whose rounds are given up"""
+        self.push(
+            [
+                replace(each, request=replace(each.request, repeats_w=False))
+                for each in self._outstanding
+                if each.problem not in but
+            ]
         )
 
-    def resync(self, round_number: int, lineage: str) -> Contribution:
+    def replay(self, asked: Asked) -> None:
+        """Have the worker solve a round again, after `reopen`, whose answer has been taken in already."""
+        outstanding = self._outstanding
+        request = replace(asked.request, replay=True, solve=False, sample=0, repeats_w=False)
+        self.push([replace(asked, request=request)])
+        try:
+            self.answers()
+        finally:
+            self._outstanding = outstanding
+
+    def answers(self) -> dict[int, Answer]:
+        """Wait for the worker's answers to what it was asked last, by problem."""
+        asked = self._outstanding
+        if not asked:
+            return {}
+        reply = self._receive("answers").answers
+        for each, told in itertools.zip_longest(asked, reply.answers):
+            if each is None or told is None or told.problem != each.problem:
+                raise WorkerRefused(str(self), "answered for other problems than it was asked")
+            if told.round != each.request.round:
+                raise WorkerRefused(
+                    str(self), f"answered round {told.round} where round {each.request.round} was asked for"
+                )
+            if (told.HasField("certificate"), told.HasField("update")) != (each.request.certify, each.request.solve):
+                raise WorkerRefused(str(self), f"answered something else in round {told.round} than it was asked")
+        support = len(self.support)
+        length = sum(
+            support * (each.request.audit + each.request.solve) + self._rows * each.request.coordinates
+            for each in asked
+        )
+        vectors: Vector = np.empty(0)
+        rows: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
+        if length:
+            vectors = self._receive_array(reply.vectors, np.dtype(np.float64), length)
+        if any(each.request.coordinates for each in asked):
+            rows = self._receive_array(reply.rows, np.dtype(np.uint32), self._rows)
+        arrived = time.monotonic()
+        found = {}
+        taken = 0
+
+        def take(count: int) -> Vector:
+            nonlocal taken
+            taken += count
+            return vectors[taken - count : taken]
+
+        for each, told in zip(asked, reply.answers, strict=True):
+            request = each.request
+            found[each.problem] = Answer(
+                _terms(told.certificate) if request.certify else None,
+                Contribution(self.places, take(support)) if request.audit else None,
+                (rows, take(self._rows)) if request.coordinates else None,
+                _update(told.update, Contribution(self.places, take(support), each.work.fraction), arrived)
+                if request.solve
+                else None,
+            )
+        return found
+
+    def resync(self, problem: int, round_number: int, lineage: str) -> Contribution:
         """Ask for A_k alpha_k and wait for it; what still arrives of a round given up is thrown away."""
-        self._send(pb.SolveRequest(resync=pb.Resync(round=round_number, lineage=lineage)))
+        self._send(pb.SolveRequest(resync=pb.Resync(problem=problem, round=round_number, lineage=lineage)))
         while True:
             reply = self._receive(None)
-            if reply.WhichOneof("kind") == "resynced" and reply.resynced.round == round_number:
+            told = (reply.resynced.problem, reply.resynced.round)
+            if reply.WhichOneof("kind") == "resynced" and told == (problem, round_number):
                 break
         a_alpha = self._receive_array(reply.resynced.a_alpha, np.dtype(np.float64), len(self.support))
         return Contribution(self.places, a_alpha)
@@ -435,7 +469,7 @@ class WorkerLink:
         self._waiting_since = None
         self._call = None
         self._replies = iter(())
-        self._outstanding = None
+        self._outstanding = []
 
     def check_silence(self) -> None:
         """Cancel the stream when the worker owes an answer and has been silent for too long."""
@@ -454,10 +488,6 @@ class WorkerLink:
     def _send(self, message: pb.SolveRequest) -> None:
         self.bytes_pushed += message.ByteSize()
         self._outbox.put(message)
-
-    def _expect_round(self, found: int, expected: int) -> None:
-        if found != expected:
-            raise WorkerRefused(str(self), f"answered round {found} where round {expected} was asked for")
 
     def _receive(self, kind: str | None) -> pb.SolveReply:
         """The next reply that is not a heartbeat; it must be of that kind, if one is given."""
@@ -505,6 +535,44 @@ class WorkerLink:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return WorkerUnreachable(str(self), "did not answer in time", "is it running there?")
         return WorkerLost(str(self), f"was lost ({code.name}: {details})", "see its log")
+
+
+def _round(asked: Asked) -> pb.Round:
+    """A round as the wire has it."""
+    request, work = asked.request, asked.work
+    message = pb.Round(
+        problem=asked.problem,
+        round=request.round,
+        lineage=request.lineage,
+        next_lineage=request.next_lineage,
+        theta=request.theta,
+        gamma=request.gamma,
+        sigma=request.sigma,
+        visits=work.visits,
+        fraction=work.fraction,
+        restart=request.restart,
+        certify=request.certify,
+        solve=request.solve,
+        mark=request.mark,
+        audit=request.audit,
+        finish=request.finish,
+        replay=request.replay,
+        coordinates=request.coordinates,
+        sample=request.sample,
+        brings_w=not request.repeats_w,
+    )
+    if request.screen is not None:
+        message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius
+    return message
+
+
+def _terms(told: pb.Certificate) -> CertificateTerms:
+    return CertificateTerms(told.conjugate_sum, told.loss_sum, told.compute_seconds, told.largest)
+
+
+def _update(told: pb.Update, contribution: Contribution, arrived: float) -> WorkerUpdate:
+    kept = (told.kept_round, told.kept_lineage) if told.HasField("kept_lineage") else None
+    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, told.gap_sum, told.sampled, kept)
 
 
 def fold_message(fold: Fold | None) -> pb.Fold | None:

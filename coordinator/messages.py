@@ -1,9 +1,12 @@
 """What travels between the coordinator and its workers in a round, as plain values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from acccocoa.losses import Vector
 from acccocoa.problem import Ball
 from coordinator.outer_loop import Contribution
+from coordinator.schedule import Work
 
 
 class StateLost(Exception):
@@ -14,7 +17,7 @@ class StateLost(Exception):
 class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
-    certify, audit, coordinates, solve : answers asked for, in this order
+    certify, audit, coordinates, solve : the answer that is asked for, one of them
     lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
         a state
     replay : solve, but answer nothing: the answer is known
@@ -74,3 +77,29 @@ class WorkerUpdate:
     gap_sum: float = 0.0
     sampled: int = 0
     kept: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """A round, or a part of it, that all workers are asked at the same time.
+
+    works : of every worker, in rank order;  w : w_t, float64, shape (d,)
+
+    The answers come in rank order: list[CertificateTerms] (certify), list[Contribution] of A_k y_k (audit), Vector, the
+    alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve).
+    """
+
+    request: RoundRequest
+    works: Sequence[Work]
+    w: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """All workers are to go on from z := alpha, and that round of that lineage comes next.
+
+    The answer, in rank order, is list[Contribution] of A_k alpha_k.
+    """
+
+    round: int
+    lineage: str

@@ -1,4 +1,4 @@
-"""train --multiclass ovr: for every label a classifier against the rest, one after the other, over the same shards."""
+"""train --multiclass ovr: a classifier of every label against the rest, many at the same time over the same shards."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -8,10 +8,25 @@ from typing import Any
 import numpy as np
 
 from coordinator import report, session, task
-from coordinator.handshake import Job, found_labels
+from coordinator.handshake import VECTORS, Job, ShardDescription, found_labels
 from coordinator.session import Session, Solved
 from coordinator.settings import Settings
 from coordinator.task import EXIT_CODES
+
+ROW_BYTES = 60
+"""What a worker keeps of a row for every problem: alpha, z, z_{t+1}, label, weight, rests, a copy to be written."""
+
+SHARED_VECTORS = 4
+"""Of the length of its support that a worker holds for every problem: w_t and u, and what arrives and leaves."""
+
+ENTRY_BYTES = 8
+"""What the data takes for an entry."""
+
+SMALL_BYTES = 1 << 28
+"""Below that nobody counts."""
+
+MEMORY_SHARE = 0.25
+"""Of this machine's memory that may go into the vectors of several problems."""
 
 
 def train(settings: Settings) -> int:
@@ -28,10 +43,13 @@ def train(settings: Settings) -> int:
         jobs = _jobs(opened)
         if opened.file is not None:
             stack.enter_context(opened.file.room(len(jobs) * (opened.job.d + 1)))
-        solved = []
-        for number, job in enumerate(jobs):
-            opened.progress.stage(f"label {job.labels[0]}, {number + 1} of {len(jobs)}")
-            solved.append(opened.solve(settings.objective, job, about={"label": job.labels[0]}))
+        solved: list[Solved] = []
+        size = together(opened.job, opened.shards, task.memory())
+        for first in range(0, len(jobs), size):
+            batch = jobs[first : first + size]
+            opened.progress.stage(_stage(first, batch, len(jobs)))
+            about = [{"label": job.labels[0]} for job in batch]
+            solved += opened.solve_together(settings.objective, batch, about)
         summary = _summary(opened, jobs, solved)
         if opened.file is not None:
             whole = opened.job if len(jobs) > 1 else jobs[0]
@@ -64,6 +82,28 @@ def _jobs(opened: Session) -> list[Job]:
         )
         for value, spelling, _ in labels
     ]
+
+
+def _stage(first: int, batch: Sequence[Job], of: int) -> str:
+    labels = batch[0].labels[0] if len(batch) == 1 else f"{batch[0].labels[0]} to {batch[-1].labels[0]}"
+    numbers = first + 1 if len(batch) == 1 else f"{first + 1} to {first + len(batch)}"
+    return f"label{'s' if len(batch) > 1 else ''} {labels}, {numbers} of {of}"
+
+
+def together(job: Job, shards: Sequence[ShardDescription], memory: int) -> int:
+    """How many problems are solved at the same time, at least one.
+
+    What they need beside the data is not to outgrow it: at a worker dual variables, here vectors of the shared length.
+
+    memory : bytes of this machine
+    """
+    by_worker = min(
+        max(ENTRY_BYTES * shard.nnz, SMALL_BYTES)
+        // (ROW_BYTES * shard.n + SHARED_VECTORS * 8 * min(shard.d, shard.nnz))
+        for shard in shards
+    )
+    here = int(MEMORY_SHARE * memory) // (8 * VECTORS * max(job.shared, job.d))
+    return max(1, min(by_worker, here))
 
 
 def _summary(opened: Session, jobs: Sequence[Job], solved: Sequence[Solved]) -> dict[str, Any]:

@@ -97,6 +97,40 @@ class Trace:
             self._stream.close()
 
 
+class Several:
+    """Tells of several runs that go on at the same time: the trace of all, others of the one that is furthest behind.
+
+    Parameters
+    ----------
+    trace : is among `told`, or None
+    about : what every line of the trace says, by run
+    """
+
+    def __init__(
+        self,
+        trace: Trace | None,
+        told: Sequence[Callable[[CertifiedRound], None]],
+        about: Sequence[Mapping[str, object]],
+    ) -> None:
+        self._trace = trace
+        self._others = [observer for observer in told if observer is not trace]
+        self._about = about
+        self._newest: dict[int, CertifiedRound] = {}
+        self._shown = math.nan
+
+    def __call__(self, number: int, seen: CertifiedRound) -> None:
+        """A certified round of the run of that number."""
+        if self._trace is not None:
+            self._trace.about = dict(self._about[number])
+            self._trace(seen)
+        self._newest[number] = seen
+        behind = max(self._newest.values(), key=lambda newest: newest.standing.relative_gap)
+        if len(self._about) == 1 or behind.standing.relative_gap != self._shown:
+            self._shown = behind.standing.relative_gap
+            for observer in self._others:
+                observer(behind)
+
+
 class Forecast:
     """Seconds until the target, from the trend of the relative gap's logarithm over the last certified rounds.
 

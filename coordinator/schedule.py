@@ -60,7 +60,9 @@ def work_of(visits: Sequence[int], buckets: Sequence[int]) -> Work:
     return Work(tuple(visits), min(1.0, *shares), sum(visits) / sum(buckets))
 
 
-def automatic_epochs(entries: int, rows: int, support: int, workers: int, blocks: int, loopback: bool) -> float:
+def automatic_epochs(
+    entries: int, rows: int, support: int, workers: int, blocks: int, loopback: bool, together: int = 1
+) -> float:
     """Passes a round when the user does not say: the share p of a pass that balances work saved against rounds made.
 
     The passes needed grow with p, with several blocks about as 1 + p, with one about as 1 + p / 8 (hinge at 1e-5,
@@ -73,11 +75,12 @@ def automatic_epochs(entries: int, rows: int, support: int, workers: int, blocks
     entries, rows, support : of the largest shard: stored entries, rows, shared entries it sends and receives
     workers, blocks : of the whole job
     loopback : all workers are on this machine
+    together : problems whose rounds share the messages
     """
     growth, smallest, largest = SINGLE_BLOCK if blocks == 1 else SEVERAL_BLOCKS
     latency, bandwidth = LOOPBACK if loopback else NETWORK
     a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) * workers / blocks
-    messages = latency + 2 * 8 * support * workers / bandwidth
+    messages = latency / together + 2 * 8 * support * workers / bandwidth
     # the p with the least (1 + growth p) (a_pass + messages / p), rounded to a power of two
     best = math.sqrt(messages / (growth * a_pass)) if a_pass > 0 else 1.0
     return min(largest, max(smallest, 2.0 ** round(math.log2(best))))

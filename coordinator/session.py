@@ -1,10 +1,11 @@
 """Workers for one problem after another: the shards are loaded once, each problem begins on the same open cluster."""
 
+import functools
 import math
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa.config import ObjectiveConfig, PathConfig, StopConfig
-from acccocoa.errors import DataError, UsageError
+from acccocoa.errors import DataError, UsageError, WorkerLost
 from acccocoa.folds import Fold, Scores, folds_of, score
 from acccocoa.losses import Vector
 from acccocoa.problem import FeatureProblem
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
-from coordinator.messages import RoundRequest
+from coordinator.messages import Ask, CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling
 from coordinator.opening import check, open_job
 from coordinator.schedule import plan_work
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
-from coordinator.training import Outcome
+from coordinator.training import Outcome, run_together
 
 ENORMOUS = 1e30
 """A lam that makes w as good as 0."""
@@ -99,41 +100,58 @@ class Session:
         about : what every line of the trace says of the problem
         left_out : examples that the problem is without, and that are scored afterwards
         """
-        if self._trace is not None:
-            self._trace.about = dict(about or {})
-
-        observe = task.all_of([*self._observers, task.Patience(self.cluster)])
         if left_out is not None:
             job = replace(job, n=job.n - left_out.size)
-        begun = self._begin(objective, job, observe=observe, warm=warm, left_out=left_out)
-        self._service.running(begun.loop.problem.lam, len(self.shards))
-        outcome = begun.training.run(resync=not begun.ready)
+        (begun,) = self._begin(objective, [job], [about or {}], warm=warm, left_out=left_out)
+        (outcome,) = self._run([begun])
         scores = None
         if left_out is not None:
             scores = self._score(begun, left_out) if job.by_features else self.cluster.score(outcome.w)
         self.cluster.finish()
         return Solved(begun, outcome, self.scaled.weights(outcome.w), scores)
 
+    def solve_together(
+        self, objective: ObjectiveConfig, jobs: Sequence[Job], about: Sequence[Mapping[str, object]]
+    ) -> list[Solved]:
+        """Solve problems that differ in nothing but the labels at the same time; about : as for `solve`, of each."""
+        begun = self._begin(objective, jobs, about)
+        outcomes = self._run(begun)
+        self.cluster.finish()
+        return [
+            Solved(each, outcome, self.scaled.weights(outcome.w)) for each, outcome in zip(begun, outcomes, strict=True)
+        ]
+
+    def _run(self, begun: Sequence[task.Begun]) -> list[Outcome]:
+        self._service.running(begun[0].loop.problem.lam, len(self.shards))
+        trainings = [each.training for each in begun]
+        return run_together(trainings, self.cluster, resync=not begun[0].ready)
+
     def _begin(
         self,
         objective: ObjectiveConfig,
-        job: Job,
+        jobs: Sequence[Job],
+        about: Sequence[Mapping[str, object]],
         *,
-        observe: task.Observer = lambda _: None,
         warm: bool = False,
         left_out: task.LeftOut | None = None,
-    ) -> task.Begun:
+    ) -> list[task.Begun]:
+        told = report.Several(self._trace, self._observers, about)
         begun = task.begin(
             self.cluster,
             self.shards,
-            job,
-            task.problem_of(objective, job),
+            [
+                task.Posed(
+                    job,
+                    task.problem_of(objective, job),
+                    task.all_of([functools.partial(told, number), task.Patience(self.cluster)]),
+                )
+                for number, job in enumerate(jobs)
+            ],
             replace(self.settings, objective=objective),
             f"{self._job_id}-{self._solved}",
             self.scaled,
             interrupted=self.interrupted,
             stop=self._stop(),
-            observe=observe,
             warm=warm,
             left_out=left_out,
         )
@@ -192,24 +210,28 @@ class Session:
         objective, job = self.settings.objective, self.job
         l1 = objective.l1_ratio > 0.0
         if job.by_features:
-            begun = self._begin(replace(objective, lam=1.0, C=None, l1_ratio=float(l1)), job)
+            posed = replace(objective, lam=1.0, C=None, l1_ratio=float(l1))
         else:
             # with w held at 0 by the regulariser, one pass leads to the dual variables that belong to w = 0
-            begun = self._begin(replace(objective, lam=ENORMOUS, C=None), job)
+            posed = replace(objective, lam=ENORMOUS, C=None)
+        (begun,) = self._begin(posed, [job], [{}])
         loop, works = begun.loop, [plan_work(counts, 1.0) for counts in self.cluster.buckets]
         w = loop.begin_round(1.0)
         asked = RoundRequest(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting)
+        asked = replace(asked, certify=job.by_features, solve=not job.by_features)
+        answers = self.cluster.answers({0: Ask(asked, works, w)})[0]
+        if isinstance(answers, StateLost):
+            raise WorkerLost("a worker", "was lost while the data was measured", "run it again")
         if job.by_features:
-            self.cluster.push(replace(asked, certify=True), works, w)
-            terms = self.cluster.certificates()
+            terms: list[CertificateTerms] = answers
             # without l1 norm, and lam = 1, the sum of the conjugates is half the square of the gradient
             found = max(t.largest for t in terms) if l1 else math.sqrt(2.0 * math.fsum(t.loss_sum for t in terms))
             if objective.bias is not None:
                 of_bias = objective.bias * float(w.sum())
                 found = max(found, abs(of_bias)) if l1 else math.hypot(found, of_bias)
         else:
-            self.cluster.push(replace(asked, solve=True), works, w)
-            v = loop.sum_up([update.contribution for update in self.cluster.updates()])
+            updates: list[WorkerUpdate] = answers
+            v = loop.sum_up([update.contribution for update in updates])
             found = float(np.abs(v).max()) if l1 else float(np.linalg.norm(v))
         self.cluster.finish()
         return found

@@ -90,8 +90,13 @@ def describe(
         label_weights=objective.label_weights,
         multiclass=objective.multiclass == "ovr",
     )
-    check_memory(job, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    check_memory(job, memory())
     return job
+
+
+def memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem:
@@ -163,46 +168,75 @@ class Begun:
     ready: bool
 
 
+@dataclass(frozen=True)
+class Posed:
+    """A problem that is to be solved.
+
+    observe : told of its certified rounds;  keep : see Training
+    """
+
+    job: Job
+    problem: Problem | FeatureProblem
+    observe: Observer = lambda _: None
+    keep: Callable[[Training], bool] = lambda _: False
+
+
 def begin(
     cluster: Cluster,
     shards: Sequence[ShardDescription],
-    job: Job,
-    problem: Problem | FeatureProblem,
+    posed: Sequence[Posed],
     settings: Settings,
     job_id: str,
     scaled: Scaling,
     *,
     interrupted: threading.Event,
     stop: StopConfig | None = None,
-    observe: Callable[[CertifiedRound], None] = lambda _: None,
-    keep: Callable[[Training], bool] = lambda _: False,
     round_number: int = 0,
     lineage: str = "",
     warm: bool = False,
     left_out: LeftOut | None = None,
-) -> Begun:
-    """Begin the job with every worker.
+) -> list[Begun]:
+    """Begin the problems with every worker, to be solved at the same time.
 
     Parameters
     ----------
-    stop : when the run ends; None: as the settings say
+    posed : they differ in nothing but the labels
+    stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
-    algorithm = settings.algorithm
-    stop = stop or settings.stop
     ready = cluster.start(
         shards,
-        job,
-        problem,
+        [(each.job, each.problem) for each in posed],
         job_id,
-        algorithm.seed,
+        settings.algorithm.seed,
         round_number=round_number,
         lineage=lineage,
         warm=warm,
         scaling=scaled,
-        shrinking=algorithm.shrinks,
+        shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
     )
+    begun = [
+        _begun(cluster, shards, each, settings, len(posed), ready, interrupted, stop or settings.stop, left_out)
+        for each in posed
+    ]
+    cluster.give_up = lambda: any(each.training.limit() in ("interrupted", "max_seconds") for each in begun)
+    return begun
+
+
+def _begun(
+    cluster: Cluster,
+    shards: Sequence[ShardDescription],
+    posed: Posed,
+    settings: Settings,
+    together: int,
+    ready: bool,
+    interrupted: threading.Event,
+    stop: StopConfig,
+    left_out: LeftOut | None,
+) -> Begun:
+    """One of so many problems that the workers hold now."""
+    algorithm, job, problem = settings.algorithm, posed.job, posed.problem
     if isinstance(problem, FeatureProblem):
         which = None if left_out is None or left_out.which is None else cluster.order.ordered(left_out.which)
         problem = with_labels(problem, job, cluster.labels, cluster.weights, which)
@@ -217,8 +251,9 @@ def begin(
     )
     screening = SCREENING[algorithm.screening] if job.by_features and problem.l1_ratio > 0.0 else None
     epochs = _epochs(
-        settings, job, shards, cluster, screening is not None
+        settings, job, shards, cluster, screening is not None, together
     )  # with --round-seconds: until something has been measured
+    seconds = algorithm.round_seconds
     training = Training(
         loop,
         cluster,
@@ -231,20 +266,24 @@ def begin(
         ),
         stop,
         interrupted=interrupted,
-        observe=observe,
-        keep=keep,
+        observe=posed.observe,
+        keep=posed.keep,
         coordinates=job.coordinates,
         screening=screening,
-        tempo=None if algorithm.round_seconds is None else Tempo(cluster.buckets, algorithm.round_seconds),
+        tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
     )
-    cluster.give_up = lambda: training.limit() in ("interrupted", "max_seconds")
     return Begun(job, loop, training, epochs, ready)
 
 
 def _epochs(
-    settings: Settings, job: Job, shards: Sequence[ShardDescription], cluster: Cluster, screened: bool
+    settings: Settings,
+    job: Job,
+    shards: Sequence[ShardDescription],
+    cluster: Cluster,
+    screened: bool,
+    together: int,
 ) -> float:
-    """Passes a worker makes in a round."""
+    """Passes a worker makes in a round of each of so many problems."""
     if settings.algorithm.local_epochs is not None:
         return settings.algorithm.local_epochs
     if screened:
@@ -256,6 +295,7 @@ def _epochs(
         workers=len(shards),
         blocks=job.blocks,
         loopback=all(is_loopback(split_address(link.address)[0]) for link in cluster.links),
+        together=together,
     )
 
 

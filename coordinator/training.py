@@ -1,12 +1,13 @@
 """The run: rounds of Algorithm 1 over a cluster until the certificate says stop. Knows no gRPC and writes no file."""
 
+import functools
 import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,11 +16,16 @@ from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Certified
 from coordinator.certificate import BestPair
-from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution, OuterLoop
 from coordinator.schedule import CertificateSchedule, Work
 from coordinator.tempo import Tempo
+
+T = TypeVar("T")
+
+Asking = Generator[Ask | Resync, Any, T]
+"""What asks the workers, is sent their answers, and returns a T in the end."""
 
 Status = Literal["converged", "max_rounds", "max_seconds", "interrupted"]
 
@@ -38,10 +44,7 @@ DRIFT_INSANE = 1e-3
 
 
 class Workers(Protocol):
-    """What the run needs of a cluster; coordinator.cluster.Cluster is one. Answers come in rank order.
-
-    All but push may raise StateLost: a worker came back without the state of this round.
-    """
+    """What runs need of a cluster; coordinator.cluster.Cluster is one."""
 
     @property
     def order(self) -> SharedOrder:
@@ -55,23 +58,15 @@ class Workers(Protocol):
     def bytes_returned(self) -> int:
         """Bytes received so far."""
 
-    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
-        """Send a round to every worker."""
+    def answers(self, asks: Mapping[int, Ask | Resync]) -> Mapping[int, Any]:
+        """Ask all workers what belongs to several problems, all at the same time; answers by problem.
 
-    def certificates(self) -> list[CertificateTerms]:
-        """Certificate terms of the round."""
+        They are as Ask and Resync say, or StateLost: a worker came back without the state of this round.
 
-    def audits(self) -> list[Contribution]:
-        """A_k y_k of the round."""
-
-    def coordinates(self) -> Vector:
-        """The final alpha of all workers as one vector."""
-
-    def updates(self) -> list[WorkerUpdate]:
-        """A_k dz_k of the round."""
-
-    def resync(self, round_number: int, lineage: str) -> list[Contribution]:
-        """A_k alpha_k; z := alpha, and that round of that lineage comes next."""
+        Raises
+        ------
+        ClusterError : a worker is lost for good
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +251,11 @@ class Training:
         ClusterError : a worker was lost for good; `best` holds the best pair until then
         NumericalError : the numbers are inconsistent
         """
+        (outcome,) = run_together([self], self._workers, resync=resync)
+        return outcome
+
+    def course(self, *, resync: bool = False) -> Asking[Outcome]:
+        """The run as what it asks of the workers; see `run`. It takes StateLost and ClusterError instead of answers."""
         self._began = self._clock()
         if self.progress.ended is not None and self.model is not None:
             ended = Certified(*self.progress.ended)
@@ -264,9 +264,9 @@ class Training:
         while True:
             try:
                 if resync:
-                    self._resync()
+                    yield from self._resync()
                     resync = False
-                outcome = self._round()
+                outcome = yield from self._round()
             except StateLost:
                 resync = True
                 continue
@@ -340,7 +340,7 @@ class Training:
             return "max_seconds"
         return None
 
-    def _round(self) -> Outcome | None:
+    def _round(self) -> Asking[Outcome | None]:
         """One round of Algorithm 1, certified when it is due; an Outcome when it is the last."""
         loop = self.loop
         limit = self.limit()
@@ -355,17 +355,15 @@ class Training:
             loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way
         )
         if certify:
-            self._workers.push(replace(request, certify=True, mark=mark), self._works, w)
-            certified = self._certify(request, w)
+            certified = yield from self._certify(replace(request, mark=mark), w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
-                return self._finish(request, w, limit)
-        self._audit_when_due(request, w, certify)
+                return (yield from self._finish(request, w, limit))
+        yield from self._audit_when_due(request, w, certify)
         sample = self.schedule.sample(self._effort)
         asked = replace(request, solve=True, mark=mark and not certify, sample=sample, repeats_w=certify)
         if certify:
             asked = replace(asked, screen=self._ball(certified, w))
-        self._workers.push(asked, self._works, w)
-        estimate = self._absorb()
+        estimate = self._absorb((yield Ask(asked, self._works, w)))
         if certify:
             loop.observe_gap(self._since.gap)
         elif estimate is not None:
@@ -394,7 +392,7 @@ class Training:
             return True
         return pair.relative_gap <= self._stop.tol
 
-    def _certify(self, request: RoundRequest, w: Vector) -> Certified:
+    def _certify(self, request: RoundRequest, w: Vector) -> Asking[Certified]:
         """Primal and dual at (y_t, w_t), summed in rank order (algorithm section 4).
 
         Raises
@@ -403,7 +401,7 @@ class Training:
         NumericalError : they are inconsistent for another reason
         """
         loop = self.loop
-        terms = self._workers.certificates()
+        terms: list[CertificateTerms] = yield Ask(replace(request, certify=True), self._works, w)
         self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
         self._largest = max(term.largest for term in terms)
         self._objective_b = loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms), self._largest)
@@ -412,23 +410,19 @@ class Training:
             self.best.offer(certified, w, loop.round)
             self._since.offer(certified, w, loop.round)
         except NumericalError:
-            self._heal_drift(request, w, repeats_w=True)
+            yield from self._heal_drift(request, w, repeats_w=True)
             raise
         self.schedule.certified(self._effort, self._since.relative_gap)
         if loop.problem.alpha_is_model and certified.primal <= self.best.primal and self._clock() >= self._alpha_due:
             began = self._clock()
-            self._alpha, self._alpha_primal = self._fetch(request, w, loop.v_y), certified.primal
+            alpha: Vector = yield Ask(replace(request, coordinates=True, repeats_w=True), self._works, w)
+            self._alpha, self._alpha_primal = loop.problem.model_of(alpha, loop.v_y), certified.primal
             ended = self._clock()
             self._alpha_due = ended + max(FETCH_SECONDS, (ended - began) / FETCH_SHARE)
         self._report(certified)
         return certified
 
-    def _fetch(self, request: RoundRequest, w: Vector, v: Vector) -> Vector:
-        """By features: the model that the workers hold, y_t; v = A y_t."""
-        self._workers.push(replace(request, coordinates=True, repeats_w=True), self._works, w)
-        return self.loop.problem.model_of(self._workers.coordinates(), v)
-
-    def _finish(self, request: RoundRequest, w: Vector, limit: Status | None) -> Outcome | None:
+    def _finish(self, request: RoundRequest, w: Vector, limit: Status | None) -> Asking[Outcome | None]:
         """End the run at y_t, with O_A computed from the workers' variables themselves.
 
         None when the run has to go on: the audit found drift beyond rounding.
@@ -436,11 +430,9 @@ class Training:
         loop, problem = self.loop, self.loop.problem
         round_number = loop.round
         if problem.alpha_is_model:
-            self._workers.push(replace(request, coordinates=True, repeats_w=True), self._works, w)
-            alpha = self._workers.coordinates()
+            alpha: Vector = yield Ask(replace(request, coordinates=True, repeats_w=True), self._works, w)
         asked = replace(request, audit=True, finish=True, next_lineage=_new_lineage(), repeats_w=True)
-        self._workers.push(asked, self._works, w)
-        v = self._audited()
+        v = self._audited((yield Ask(asked, self._works, w)))
         if problem.alpha_is_model:
             self._alpha = problem.model_of(alpha, v)
         self._stand_at(v, asked.next_lineage)
@@ -465,14 +457,14 @@ class Training:
         self.progress.lineage = self._way = lineage
         self._before = None
 
-    def _audit_when_due(self, request: RoundRequest, w: Vector, repeats_w: bool) -> None:
+    def _audit_when_due(self, request: RoundRequest, w: Vector, repeats_w: bool) -> Asking[None]:
         """Now and then compare v_y with A y; heal drift beyond rounding by a resync."""
         if self.passes - self.progress.audited_at < AUDIT_PASSES:
             return
         self.progress.audited_at = self.passes
-        self._heal_drift(request, w, repeats_w)
+        yield from self._heal_drift(request, w, repeats_w)
 
-    def _heal_drift(self, request: RoundRequest, w: Vector, repeats_w: bool) -> None:
+    def _heal_drift(self, request: RoundRequest, w: Vector, repeats_w: bool) -> Asking[None]:
         """Compare v_y with A y.
 
         Raises
@@ -480,13 +472,12 @@ class Training:
         StateLost : they differ by more than rounding; a resync heals that
         NumericalError : they differ by more than sanity
         """
-        self._workers.push(replace(request, audit=True, repeats_w=repeats_w), self._works, w)
-        self._audited()
+        self._audited((yield Ask(replace(request, audit=True, repeats_w=repeats_w), self._works, w)))
         if self.progress.drift_now > DRIFT_HEALED:
             raise StateLost("drift")
 
-    def _audited(self) -> Vector:
-        """A y from the workers' dual variables; notes how far v_y has drifted from it.
+    def _audited(self, audits: Sequence[Contribution]) -> Vector:
+        """A y from the workers' dual variables, the sum of their A_k y_k; notes how far v_y has drifted from it.
 
         Beyond rounding, the best O_A is forgotten: it was computed from v_y.
 
@@ -495,7 +486,7 @@ class Training:
         NumericalError : so far that rounding cannot be the reason
         """
         loop = self.loop
-        v = loop.sum_up(self._workers.audits())
+        v = loop.sum_up(audits)
         scale = max(float(np.abs(v).max(initial=0.0)), float(np.abs(loop.v_y).max(initial=0.0)))
         drift = float(np.abs(v - loop.v_y).max(initial=0.0)) / scale if scale > 0 else 0.0
         self.progress.drift_now = drift
@@ -511,16 +502,16 @@ class Training:
             )
         return v
 
-    def _resync(self) -> None:
+    def _resync(self) -> Asking[None]:
         """Go on from the dual variables the workers hold (algorithm section 5); counted as a round."""
         self._before = None
         lineage = _new_lineage()
-        self._stand_at(self.loop.sum_up(self._workers.resync(self.loop.round + 1, lineage)), lineage)
+        parts: list[Contribution] = yield Resync(self.loop.round + 1, lineage)
+        self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
 
-    def _absorb(self) -> float | None:
+    def _absorb(self, updates: Sequence[WorkerUpdate]) -> float | None:
         """Take in every worker's answer and finish the round; returns the estimate of the gap, if one was asked for."""
-        updates = self._workers.updates()
         for rank, update in enumerate(updates):
             if not math.isfinite(float(update.contribution.a_dz.sum())):
                 raise NumericalError(
@@ -590,3 +581,41 @@ class Training:
 
 def _new_lineage() -> str:
     return uuid.uuid4().hex[:12]
+
+
+def run_together(trainings: Sequence[Training], workers: Workers, *, resync: bool = False) -> list[Outcome]:
+    """Several runs on the same workers at the same time, each as it would be alone; their problems count from 0.
+
+    What they ask at the same time travels in the same messages. One that is over asks nothing any more.
+
+    Raises
+    ------
+    ClusterError, NumericalError : as Training.run, of any of them
+    """
+    courses = [training.course(resync=resync) for training in trainings]
+    outcomes: dict[int, Outcome] = {}
+    asks: dict[int, Ask | Resync] = {}
+
+    def go_on(number: int, step: Callable[[], Ask | Resync]) -> None:
+        asks.pop(number, None)
+        try:
+            asks[number] = step()
+        except StopIteration as end:
+            outcomes[number] = end.value
+
+    for number, course in enumerate(courses):
+        go_on(number, functools.partial(next, course))
+    while asks:
+        asked = dict(sorted(asks.items()))
+        try:
+            answers = workers.answers(asked)
+        except ClusterError as error:
+            for number in asked:
+                go_on(number, functools.partial(courses[number].throw, error))
+            continue
+        for number in asked:
+            answer = answers[number]
+            course = courses[number]
+            lost = isinstance(answer, StateLost)
+            go_on(number, functools.partial(course.throw if lost else course.send, answer))
+    return [outcomes[number] for number in range(len(courses))]

@@ -82,10 +82,27 @@ class Holdings:
 
 @dataclass(slots=True)
 class _HeldJob:
-    """A job's dual variables; they outlive its stream until another job starts."""
+    """A job's dual variables, by problem; they outlive its stream until another job starts."""
 
     job_id: str
-    state: DualState
+    states: list[DualState]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A round of one problem, as it arrived; w : w_t on the support."""
+
+    message: pb.Round
+    plan: RoundPlan
+    w: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The answer to a round, and the vectors that belong to it."""
+
+    message: pb.Answer
+    vectors: list[Vector]
 
 
 class _Lease:
@@ -178,8 +195,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         if states is not None:
             found = states.newest(len(shard.blocks))
             if found is not None:
-                job_id, snapshot = found
-                self._held = _HeldJob(job_id, DualState.of(snapshot))
+                job_id, snapshots = found
+                self._held = _HeldJob(job_id, [DualState.of(snapshot) for snapshot in snapshots])
         self._holdings = holdings
 
     def let_go(self) -> None:
@@ -194,10 +211,11 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             self._blocks_pool.shutdown()
         if self._states is not None:
             if self._held is not None:
-                state = self._held.state
-                state.settle()
-                # with the pending round: whether the coordinator has had the answer to it is not known
-                self._states.write_last(self._held.job_id, state.snapshot(with_pending=True))
+                for state in self._held.states:
+                    state.settle()
+                # with the pending rounds: whether the coordinator has had the answers to them is not known
+                snapshots = [state.snapshot(with_pending=True) for state in self._held.states]
+                self._states.write_last(self._held.job_id, snapshots)
             self._states.close()
 
     def _require_holdings(self) -> Holdings:
@@ -330,17 +348,18 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             self._row_hashes = folds.hashes_of_rows(shard)
         return self._row_hashes
 
-    def _state_for(self, start: pb.Start, solver: LocalSolver) -> DualState:
+    def _states_for(self, start: pb.Start, shard: Shard) -> list[DualState]:
         """The dual variables to go on from: those held, if they are of this job or a warm start is asked for."""
-        held = self._held
-        if held is None or not (start.warm or held.job_id == start.job_id):
-            state = DualState.zeros(solver.shard.n, len(solver.shard.blocks))
+        held, count = self._held, len(start.problems)
+        if held is None or not (start.warm or held.job_id == start.job_id) or len(held.states) != count:
+            states = [DualState.zeros(shard.n, len(shard.blocks)) for _ in range(count)]
         else:
-            state = held.state
+            states = held.states
             if start.warm:
-                state.resync(0, None)
-        self._held = _HeldJob(start.job_id, state)
-        return state
+                for state in states:
+                    state.resync(0, None)
+        self._held = _HeldJob(start.job_id, states)
+        return states
 
     def _prepared(self, shard: Shard, start: pb.Start, divisors: Vector | None) -> Shard:
         """The shard scaled, and with a constant feature, as asked; the last one made is kept for the next job."""
@@ -372,33 +391,37 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         inbox: "_Inbox",
         context: grpc.ServicerContext,
     ) -> Iterator[pb.SolveReply]:
-        problem = _subproblem(start.problem)
         assert self._blocks_pool is not None  # set together with the holdings
+        problems = [_subproblem(problem.part) for problem in start.problems]
         left_out = None
         if start.HasField("fold"):
-            hashes = yield from self._computed(start.round, context, functools.partial(self._hashes, shard))
+            hashes = yield from self._computed(0, context, functools.partial(self._hashes, shard))
             left_out = folds_of(hashes, start.fold.folds, start.fold.seed) == start.fold.number
         if start.HasField("bias") or start.scaling:
             work = functools.partial(self._prepared, shard, start, divisors)
-            shard = yield from self._computed(start.round, context, work)
-        solver = LocalSolver(
-            shard,
-            problem,
-            start.positive_label,
-            rank=start.rank,
-            seed=start.seed,
-            pool=self._blocks_pool,
-            label_weights={entry.label: entry.weight for entry in start.label_weights},
-            left_out=left_out,
-            shrinking=start.shrinking,
-        )
-        state = self._state_for(start, solver)
+            shard = yield from self._computed(0, context, work)
+        solvers = [
+            LocalSolver(
+                shard,
+                part,
+                problem.positive_label,
+                rank=start.rank,
+                seed=start.seed,
+                pool=self._blocks_pool,
+                label_weights={entry.label: entry.weight for entry in problem.label_weights},
+                left_out=left_out,
+                shrinking=start.shrinking,
+            )
+            for problem, part in zip(start.problems, problems, strict=True)
+        ]
+        states = self._states_for(start, shard)
         support, pieces = codec.encode(shard.support)
-        ready = not start.warm and state.can_begin(start.round, start.lineage)
-        started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks], ready=ready)
-        started.round, lineage = state.position
-        if lineage is not None:
-            started.lineage = lineage
+        started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks])
+        for problem, state in zip(start.problems, states, strict=True):
+            position = started.positions.add(ready=not start.warm and state.can_begin(problem.round, problem.lineage))
+            position.round, lineage = state.position
+            if lineage is not None:
+                position.lineage = lineage
         further: list[array_pb2.Chunk] = []
         if start.send_labels:
             header, more = codec.encode(shard.labels)
@@ -411,10 +434,12 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         yield pb.SolveReply(started=started)
         yield from (pb.SolveReply(chunk=piece) for piece in pieces)
         yield from (pb.SolveReply(chunk=piece) for piece in further)
-        for request, w in inbox.requests(len(shard.support)):
+        for request, ws in inbox.requests(len(shard.support), len(problems)):
             kind = request.WhichOneof("kind")
             if kind == "score":
-                scores = yield from self._computed(state.round, context, functools.partial(solver.score, w))
+                if len(solvers) > 1:
+                    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "only a job of one problem can be scored")
+                scores = yield from self._computed(0, context, functools.partial(solvers[0].score, ws[0]))
                 yield pb.SolveReply(
                     scored=pb.Scored(
                         examples=scores.examples,
@@ -424,99 +449,68 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                     )
                 )
             elif kind == "resync":
-                t = request.resync.round
+                t, number = request.resync.round, request.resync.problem
+                _check_number(number, len(solvers))
+                solver, state = solvers[number], states[number]
                 # they may be of another objective: the job may have changed it after they were written down
                 solver.project(state.alpha)
                 state.resync(t, request.resync.lineage)
                 a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
                 header, pieces = codec.encode(a_alpha)
-                yield pb.SolveReply(resynced=pb.Resynced(round=t, a_alpha=header))
+                yield pb.SolveReply(resynced=pb.Resynced(problem=number, round=t, a_alpha=header))
                 yield from (pb.SolveReply(chunk=piece) for piece in pieces)
             else:
-                yield from self._round(solver, state, start.job_id, request.round, w, context)
+                asked = [
+                    _Asked(message, _plan(message), w) for message, w in zip(request.rounds.rounds, ws, strict=True)
+                ]
+                yield from self._rounds(solvers, states, start.job_id, asked, context)
 
-    def _round(
+    def _rounds(
         self,
-        solver: LocalSolver,
-        state: DualState,
+        solvers: list[LocalSolver],
+        states: list[DualState],
         job_id: str,
-        request: pb.Round,
-        w: Vector,
+        asked: list[_Asked],
         context: grpc.ServicerContext,
     ) -> Iterator[pb.SolveReply]:
-        plan = _plan(request)
-        t = plan.round
-        blocks = solver.shard.blocks
-        if (
-            len(plan.visits) != len(blocks)
-            or not 0 < plan.fraction <= 1
-            or not all(
-                0 < visits <= LOCAL_EPOCHS_MAX * block.buckets
-                for visits, block in zip(plan.visits, blocks, strict=True)
-            )
-        ):
-            raise _Refused(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"round {t}: visits {list(plan.visits)} with fraction {plan.fraction} "
-                f"do not fit the {len(blocks)} blocks of this shard",
-            )
-        if not (0 < plan.theta <= 1 and 0 < plan.gamma <= 1 and 0 < plan.sigma < math.inf):
-            raise _Refused(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"round {t}: theta {plan.theta}, gamma {plan.gamma}, sigma {plan.sigma} are out of their bounds",
-            )
-        if request.HasField("screen") and (
-            solver.problem.labelled or not math.isfinite(request.screen.multiple) or not request.screen.radius >= 0
-        ):
-            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"round {t}: nothing can be left out in that way")
-        if not state.begin(t, request.lineage):
-            raise _Refused(
-                grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
-            )
-        if request.mark:
-            state.mark = state.snapshot()
+        for each in asked:
+            _begin(solvers[each.message.problem], states[each.message.problem], each)
         if self._states is not None:
-            self._states.offer(job_id, state)
-        if plan.restart:
-            state.restart()
-        if request.certify:
-            certificate = yield from self._computed(t, context, functools.partial(_certify, solver, state, plan, w))
-            yield pb.SolveReply(certificate=certificate)
-        if request.finish:
-            final = state.finish(plan.gamma_theta, request.next_lineage, solver.project)
-            if self._states is not None:
-                yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, final))
-        if request.audit:
-            a_y = yield from self._computed(t, context, functools.partial(solver.columns, state, plan.gamma_theta))
-            header, pieces = codec.encode(a_y)
-            yield pb.SolveReply(audit=pb.Audit(round=t, a_y=header))
-            yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-        if request.coordinates:
-            alpha = state.alpha + plan.gamma_theta * (state.z - state.alpha)
-            rows = solver.shard.rows.astype(np.uint32)
-            for field, array in (("rows", rows), ("values", alpha)):
-                header, pieces = codec.encode(array)
-                yield pb.SolveReply(coordinates=pb.Coordinates(round=t, **{field: header}))
-                yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-        if request.replay:
-            yield from self._computed(
-                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage, 0)
-            )
-            yield pb.SolveReply(heartbeat=pb.Heartbeat(round=t))
-        if request.solve:
-            began = time.perf_counter()
-            a_dz, steps, gap_sum, sampled = yield from self._computed(
-                t, context, functools.partial(_solve, solver, state, plan, w, request.next_lineage, request.sample)
-            )
-            seconds = time.perf_counter() - began
-            header, pieces = codec.encode(a_dz)
-            update = pb.Update(
-                round=t, steps=steps, compute_seconds=seconds, a_dz=header, gap_sum=gap_sum, sampled=sampled
-            )
-            if self._states is not None and self._states.kept is not None:
-                update.kept_round, update.kept_lineage = self._states.kept
-            yield pb.SolveReply(update=update)
-            yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+            self._states.offer(job_id, states)
+        for each in asked:
+            if each.plan.restart:
+                states[each.message.problem].restart()
+        t = asked[0].plan.round
+
+        def answer(each: _Asked) -> _Answered:
+            return _answer(solvers[each.message.problem], states[each.message.problem], each)
+
+        answered = yield from self._computed(t, context, lambda: [answer(each) for each in asked])
+        finals = [final for state in states if (final := state.final) is not None]
+        ends = len(finals) == len(states) and any(each.message.finish for each in asked)
+        if self._states is not None and ends:
+            yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, finals))
+        answers = pb.Answers(answers=[each.message for each in answered])
+        kept = None if self._states is None else self._states.kept
+        if kept is not None and len(kept) == len(
+            states
+        ):  # that of another job names states that this one does not know
+            for one in answers.answers:
+                state = kept[one.problem]
+                if one.HasField("update") and state is not None:
+                    one.update.kept_round, one.update.kept_lineage = state
+        pieces: list[array_pb2.Chunk] = []
+        vectors = [vector for each in answered for vector in each.vectors]
+        if vectors:
+            header, more = codec.encode(vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
+            answers.vectors.CopyFrom(header)
+            pieces += more
+        if any(each.message.coordinates for each in asked):
+            header, more = codec.encode(solvers[0].shard.rows.astype(np.uint32))
+            answers.rows.CopyFrom(header)
+            pieces += more
+        yield pb.SolveReply(answers=answers)
+        yield from (pb.SolveReply(chunk=piece) for piece in pieces)
 
     def _computed(
         self, round_number: int, context: grpc.ServicerContext, work: Callable[[], T]
@@ -559,13 +553,15 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "SCALING_DEVIATIONS_OF_ROWS is for shards cut by features")
     if start.scaling not in pb.Scaling.values():
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"scaling {start.scaling} is unknown to this worker")
-    if not all(0 < entry.weight < math.inf for entry in start.label_weights):
+    if not start.problems:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "a job without a problem")
+    if not all(0 < entry.weight < math.inf for problem in start.problems for entry in problem.label_weights):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "weights of labels must be finite numbers > 0")
     if start.HasField("fold"):
         _check_fold(start.fold)
         if shard.by_features:
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "folds are the coordinator's business by features")
-    if start.problem.labelled and shard.by_features:
+    if any(problem.part.labelled for problem in start.problems) and shard.by_features:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
         )
@@ -576,21 +572,83 @@ def _check_fold(fold: pb.Fold) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"there is no fold {fold.number} of {fold.folds}")
 
 
+def _check_number(number: int, problems: int) -> None:
+    if number >= problems:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"there is no problem {number} among {problems}")
+
+
+def _begin(solver: LocalSolver, state: DualState, asked: _Asked) -> None:
+    """Make sure that the round makes sense, and stand at its start."""
+    request, plan = asked.message, asked.plan
+    t = plan.round
+    blocks = solver.shard.blocks
+    if (
+        len(plan.visits) != len(blocks)
+        or not 0 < plan.fraction <= 1
+        or not all(
+            0 < visits <= LOCAL_EPOCHS_MAX * block.buckets for visits, block in zip(plan.visits, blocks, strict=True)
+        )
+    ):
+        raise _Refused(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"round {t}: visits {list(plan.visits)} with fraction {plan.fraction} "
+            f"do not fit the {len(blocks)} blocks of this shard",
+        )
+    if not (0 < plan.theta <= 1 and 0 < plan.gamma <= 1 and 0 < plan.sigma < math.inf):
+        raise _Refused(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"round {t}: theta {plan.theta}, gamma {plan.gamma}, sigma {plan.sigma} are out of their bounds",
+        )
+    if request.HasField("screen") and (
+        solver.problem.labelled or not math.isfinite(request.screen.multiple) or not request.screen.radius >= 0
+    ):
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"round {t}: nothing can be left out in that way")
+    if not state.begin(t, request.lineage):
+        raise _Refused(
+            grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
+        )
+    if request.mark:
+        state.mark = state.snapshot()
+
+
+def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
+    """What the round asks for, computed in the order of the fields."""
+    request, plan, w = asked.message, asked.plan, asked.w
+    answer = pb.Answer(problem=request.problem, round=plan.round)
+    vectors: list[Vector] = []
+    if request.certify:
+        answer.certificate.CopyFrom(_certify(solver, state, plan, w))
+    if request.finish:
+        state.finish(plan.gamma_theta, request.next_lineage, solver.project)
+    if request.audit:
+        vectors.append(solver.columns(state, plan.gamma_theta))
+    if request.coordinates:
+        vectors.append(state.alpha + plan.gamma_theta * (state.z - state.alpha))
+    if request.replay:
+        _solve(solver, state, plan, w, request.next_lineage, 0)
+    if request.solve:
+        update, a_dz = _solve(solver, state, plan, w, request.next_lineage, request.sample)
+        answer.update.CopyFrom(update)
+        vectors.append(a_dz)
+    return _Answered(answer, vectors)
+
+
 def _solve(
     solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, next_lineage: str, sample: int
-) -> tuple[Vector, int, float, int]:
-    """A_k dz_k, steps, and the sum of gaps over a sample of so many rows."""
+) -> tuple[pb.Update, Vector]:
+    """The round, with the sum of gaps over a sample of so many rows; A_k dz_k."""
+    began = time.perf_counter()
     gap_sum, sampled = solver.gap_sample(state, plan.gamma_theta, w, sample) if sample else (0.0, 0)
     a_dz, steps = solver.solve(state, plan, w)
     assert state.pending is not None  # the solver leaves it so
     state.pending.lineage = next_lineage
-    return a_dz, steps, gap_sum, sampled
+    seconds = time.perf_counter() - began
+    return pb.Update(steps=steps, compute_seconds=seconds, gap_sum=gap_sum, sampled=sampled), a_dz
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:
     began = time.perf_counter()
     return pb.Certificate(
-        round=plan.round,
         conjugate_sum=solver.conjugate_sum(state, plan.gamma_theta),
         loss_sum=0.0 if solver.indicator else solver.loss_sum(w),
         largest=solver.largest_product(w) if solver.indicator else 0.0,
@@ -652,32 +710,51 @@ class _Inbox:
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "divisors must be finite numbers >= 0")
         return divisors
 
-    def requests(self, length: int) -> Iterator[tuple[pb.SolveRequest, Vector]]:
-        """Every Round and Score with its w (float64, shape (length,)) and every Resync, to the stream's end."""
-        w: Vector | None = None
+    def requests(self, length: int, problems: int) -> Iterator[tuple[pb.SolveRequest, list[Vector]]]:
+        """Rounds and Score with the w of every round (float64, shape (length,)), and Resync, to the stream's end.
+
+        What belongs to a round without a w of its own is the last one that came for the same problem.
+        """
+        last: dict[int, Vector] = {}
         for message in self._requests:
             kind = message.WhichOneof("kind")
             if kind == "resync":
-                yield message, np.empty(0)
-                continue
-            if kind == "score":
-                header = message.score.w
-            elif kind != "round":
-                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"a Round was expected, not {kind}")
-            elif message.round.HasField("w"):
-                header = message.round.w
-            else:
+                yield message, []
+            elif kind == "score":
+                w = self._array(message.score.w, length)
                 if w is None:
-                    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first round of a stream came without w")
-                yield message, w
-                continue
-            decoder = codec.Decoder(header, np.dtype(np.float64), length)
-            while decoder.missing:
-                piece = next(self._requests, None)
-                if piece is None:
                     return
-                if piece.WhichOneof("kind") != "chunk":
-                    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "an array was interrupted by another message")
-                decoder.feed(piece.chunk.data)
-            w = decoder.array()
-            yield message, w
+                yield message, [w]
+            elif kind == "rounds":
+                rounds = message.rounds.rounds
+                numbers = [each.problem for each in rounds]
+                if not numbers or len(set(numbers)) < len(numbers):
+                    raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "Rounds without a round, or with two of a problem")
+                for number in numbers:
+                    _check_number(number, problems)
+                bringing = [each.problem for each in rounds if each.brings_w]
+                if bringing:
+                    whole = self._array(message.rounds.w, len(bringing) * length)
+                    if whole is None:
+                        return
+                    last.update(zip(bringing, whole.reshape(len(bringing), length), strict=True))
+                for number in numbers:
+                    if number not in last:
+                        raise _Refused(
+                            grpc.StatusCode.INVALID_ARGUMENT, "the first round of a problem in a stream came without w"
+                        )
+                yield message, [last[number] for number in numbers]
+            else:
+                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Rounds were expected, not {kind}")
+
+    def _array(self, header: array_pb2.Array, length: int) -> Vector | None:
+        """The array whose pieces follow; None when the stream ends before it does."""
+        decoder = codec.Decoder(header, np.dtype(np.float64), length)
+        while decoder.missing:
+            piece = next(self._requests, None)
+            if piece is None:
+                return None
+            if piece.WhichOneof("kind") != "chunk":
+                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "an array was interrupted by another message")
+            decoder.feed(piece.chunk.data)
+        return decoder.array()

@@ -158,7 +158,17 @@ class DualState:
         y = self.alpha + gamma_theta * (self.z - self.alpha)
         project(y)
         self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), self.idle, lineage, final=True)
-        return Snapshot(self.round + 1, y, y, tuple(self.cursors), self.idle.copy(), lineage)
+        final = self.final
+        assert final is not None
+        return final
+
+    @property
+    def final(self) -> Snapshot | None:
+        """Where the job ends, when it has been told to (`finish`)."""
+        end = self.pending
+        if end is None or not end.final:
+            return None
+        return Snapshot(self.round + 1, end.z_next, end.z_next, tuple(end.cursors), end.idle.copy(), end.lineage)
 
     @property
     def position(self) -> tuple[int, str | None]:

@@ -435,14 +435,14 @@ class SolveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     START_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     RESYNC_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___Start: ...
     @_builtins.property
-    def round(self) -> Global___Round: ...
+    def rounds(self) -> Global___Rounds: ...
     @_builtins.property
     def chunk(self) -> _array_pb2.Chunk: ...
     @_builtins.property
@@ -453,16 +453,16 @@ class SolveRequest(_message.Message):
         self,
         *,
         start: Global___Start | None = ...,
-        round: Global___Round | None = ...,
+        rounds: Global___Rounds | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
         resync: Global___Resync | None = ...,
         score: Global___Score | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "score", b"score", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "rounds", b"rounds", "score", b"score", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "round", b"round", "score", b"score", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "kind", b"kind", "resync", b"resync", "rounds", b"rounds", "score", b"score", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "round", "chunk", "resync", "score"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["start", "rounds", "chunk", "resync", "score"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -473,20 +473,15 @@ class SolveReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STARTED_FIELD_NUMBER: _builtins.int
-    CERTIFICATE_FIELD_NUMBER: _builtins.int
-    UPDATE_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
-    AUDIT_FIELD_NUMBER: _builtins.int
     RESYNCED_FIELD_NUMBER: _builtins.int
-    COORDINATES_FIELD_NUMBER: _builtins.int
     SCORED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___Started: ...
     @_builtins.property
-    def certificate(self) -> Global___Certificate: ...
-    @_builtins.property
-    def update(self) -> Global___Update: ...
+    def answers(self) -> Global___Answers: ...
     @_builtins.property
     def chunk(self) -> _array_pb2.Chunk: ...
     @_builtins.property
@@ -494,31 +489,24 @@ class SolveReply(_message.Message):
         """at least one a second while the worker computes"""
 
     @_builtins.property
-    def audit(self) -> Global___Audit: ...
-    @_builtins.property
     def resynced(self) -> Global___Resynced: ...
-    @_builtins.property
-    def coordinates(self) -> Global___Coordinates: ...
     @_builtins.property
     def scored(self) -> Global___Scored: ...
     def __init__(
         self,
         *,
         started: Global___Started | None = ...,
-        certificate: Global___Certificate | None = ...,
-        update: Global___Update | None = ...,
+        answers: Global___Answers | None = ...,
         chunk: _array_pb2.Chunk | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
-        audit: Global___Audit | None = ...,
         resynced: Global___Resynced | None = ...,
-        coordinates: Global___Coordinates | None = ...,
         scored: Global___Scored | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certificate", b"certificate", "chunk", b"chunk", "coordinates", b"coordinates", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "chunk", b"chunk", "heartbeat", b"heartbeat", "kind", b"kind", "resynced", b"resynced", "scored", b"scored", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "certificate", "update", "chunk", "heartbeat", "audit", "resynced", "coordinates", "scored"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["started", "answers", "chunk", "heartbeat", "resynced", "scored"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -572,8 +560,48 @@ class Subproblem(_message.Message):
 Global___Subproblem: _TypeAlias = Subproblem  # noqa: Y015
 
 @_typing.final
+class Problem(_message.Message):
+    """One of the problems of a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    POSITIVE_LABEL_FIELD_NUMBER: _builtins.int
+    LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    positive_label: _builtins.float
+    """classification: this label is +1, every other is -1"""
+    round: _builtins.int
+    """the round the coordinator will ask for next; 0 for a new job"""
+    lineage: _builtins.str
+    """of the state at the start of that round; see Round"""
+    @_builtins.property
+    def part(self) -> Global___Subproblem: ...
+    @_builtins.property
+    def label_weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelWeight]:
+        """by examples; of labels whose examples do not weigh 1"""
+
+    def __init__(
+        self,
+        *,
+        part: Global___Subproblem | None = ...,
+        positive_label: _builtins.float = ...,
+        label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
+        round: _builtins.int = ...,
+        lineage: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_weights", b"label_weights", "lineage", b"lineage", "part", b"part", "positive_label", b"positive_label", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Problem: _TypeAlias = Problem  # noqa: Y015
+
+@_typing.final
 class Start(_message.Message):
-    """The objective, and this worker's place in the job."""
+    """The problems, and this worker's place in the job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -583,17 +611,13 @@ class Start(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     SHARED_FIELD_NUMBER: _builtins.int
-    PROBLEM_FIELD_NUMBER: _builtins.int
-    POSITIVE_LABEL_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    LINEAGE_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     SEND_LABELS_FIELD_NUMBER: _builtins.int
     BIAS_FIELD_NUMBER: _builtins.int
     SCALING_FIELD_NUMBER: _builtins.int
     DIVISORS_FIELD_NUMBER: _builtins.int
-    LABEL_WEIGHTS_FIELD_NUMBER: _builtins.int
     SHRINKING_FIELD_NUMBER: _builtins.int
     FOLD_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -604,14 +628,8 @@ class Start(_message.Message):
     seed: _builtins.int
     shared: _builtins.int
     """length of the shared vector: features (by examples) or examples (by features)"""
-    positive_label: _builtins.float
-    """classification: this label is +1, every other is -1"""
     content_hash: _builtins.str
     """of the shard this job means; the worker refuses when it holds another"""
-    round: _builtins.int
-    """the round the coordinator will ask for next; 0 for a new job"""
-    lineage: _builtins.str
-    """of the state at the start of that round; see Round"""
     warm: _builtins.bool
     """begin from the dual variables the worker holds, whatever job they are from"""
     send_labels: _builtins.bool
@@ -621,7 +639,9 @@ class Start(_message.Message):
     shrinking: _builtins.bool
     """rows whose dual variables do not move rest for some passes"""
     @_builtins.property
-    def problem(self) -> Global___Subproblem: ...
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
+        """their numbers count from 0"""
+
     @_builtins.property
     def bias(self) -> Global___Bias:
         """by examples; absent: none"""
@@ -629,10 +649,6 @@ class Start(_message.Message):
     @_builtins.property
     def divisors(self) -> _array_pb2.Array:
         """float64, of the support's columns; its pieces follow Start; SCALING_COLUMNS only"""
-
-    @_builtins.property
-    def label_weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___LabelWeight]:
-        """by examples; of labels whose examples do not weigh 1"""
 
     @_builtins.property
     def fold(self) -> Global___Fold:
@@ -647,23 +663,19 @@ class Start(_message.Message):
         rank: _builtins.int = ...,
         seed: _builtins.int = ...,
         shared: _builtins.int = ...,
-        problem: Global___Subproblem | None = ...,
-        positive_label: _builtins.float = ...,
+        problems: _abc.Iterable[Global___Problem] | None = ...,
         content_hash: _builtins.str = ...,
-        round: _builtins.int = ...,
-        lineage: _builtins.str = ...,
         warm: _builtins.bool = ...,
         send_labels: _builtins.bool = ...,
         bias: Global___Bias | None = ...,
         scaling: Global___Scaling.ValueType = ...,
         divisors: _array_pb2.Array | None = ...,
-        label_weights: _abc.Iterable[Global___LabelWeight] | None = ...,
         shrinking: _builtins.bool = ...,
         fold: Global___Fold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold", "problem", b"problem"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "label_weights", b"label_weights", "lineage", b"lineage", "positive_label", b"positive_label", "problem", b"problem", "protocol_version", b"protocol_version", "rank", b"rank", "round", b"round", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "problems", b"problems", "protocol_version", b"protocol_version", "rank", b"rank", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,19 +766,9 @@ class Started(_message.Message):
 
     SUPPORT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
-    READY_FIELD_NUMBER: _builtins.int
-    ROUND_FIELD_NUMBER: _builtins.int
-    LINEAGE_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
-    ready: _builtins.bool
-    """the worker can begin the round of Start; otherwise a Resync must come first, or"""
-    round: _builtins.int
-    """Rounds from the one it stands at on
-    the round it stands at
-    """
-    lineage: _builtins.str
-    """of its state; absent: no round leads on from it"""
     @_builtins.property
     def support(self) -> _array_pb2.Array:
         """uint32"""
@@ -774,6 +776,10 @@ class Started(_message.Message):
     @_builtins.property
     def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets of consecutive examples a pass over it visits"""
+
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Position]:
+        """where the worker stands in every problem"""
 
     @_builtins.property
     def labels(self) -> _array_pb2.Array:
@@ -788,32 +794,92 @@ class Started(_message.Message):
         *,
         support: _array_pb2.Array | None = ...,
         buckets: _abc.Iterable[_builtins.int] | None = ...,
-        ready: _builtins.bool = ...,
-        round: _builtins.int = ...,
-        lineage: _builtins.str | None = ...,
+        positions: _abc.Iterable[Global___Position] | None = ...,
         labels: _array_pb2.Array | None = ...,
         weights: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "labels", b"labels", "lineage", b"lineage", "support", b"support", "weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "support", b"support", "weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "buckets", b"buckets", "labels", b"labels", "lineage", b"lineage", "ready", b"ready", "round", b"round", "support", b"support", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "labels", b"labels", "positions", b"positions", "support", b"support", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Started: _TypeAlias = Started  # noqa: Y015
+
+@_typing.final
+class Position(_message.Message):
+    """Where a worker stands in a problem."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    """it can begin the round of Start; otherwise a Resync must come first, or rounds from"""
+    round: _builtins.int
+    """the one it stands at on
+    the round it stands at
+    """
+    lineage: _builtins.str
+    """of its state; absent: no round leads on from it"""
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        round: _builtins.int = ...,
+        lineage: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "lineage", b"lineage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lineage", b"_lineage", "lineage", b"lineage", "ready", b"ready", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lineage: _TypeAlias = _typing.Literal["lineage"]  # noqa: Y015
     _WhichOneofArgType__lineage: _TypeAlias = _typing.Literal["_lineage", b"_lineage"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lineage) -> _WhichOneofReturnType__lineage | None: ...
 
-Global___Started: _TypeAlias = Started  # noqa: Y015
+Global___Position: _TypeAlias = Position  # noqa: Y015
+
+@_typing.final
+class Rounds(_message.Message):
+    """The next rounds of several problems, each once; answered by Answers. Followed by the w_t = grad f(A y_t) of those that
+    bring one, on the worker's support, one after the other.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    W_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Round]: ...
+    @_builtins.property
+    def w(self) -> _array_pb2.Array:
+        """float64; absent: none brings one"""
+
+    def __init__(
+        self,
+        *,
+        rounds: _abc.Iterable[Global___Round] | None = ...,
+        w: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["w", b"w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rounds", b"rounds", "w", b"w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rounds: _TypeAlias = Rounds  # noqa: Y015
 
 @_typing.final
 class Round(_message.Message):
     """Round t, or a part of it: asked for the same round again, the worker begins it again from the same state. A coordinator
     that has come back may go another way from an earlier round on; every way has a lineage, and only a round's number
     and lineage together name a state.
-    Followed by w_t = grad f(A y_t) on the worker's support (float64), unless w is absent: then w_t is the last one sent.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROBLEM_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
     NEXT_LINEAGE_FIELD_NUMBER: _builtins.int
@@ -823,6 +889,7 @@ class Round(_message.Message):
     VISITS_FIELD_NUMBER: _builtins.int
     FRACTION_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    BRINGS_W_FIELD_NUMBER: _builtins.int
     CERTIFY_FIELD_NUMBER: _builtins.int
     SOLVE_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
@@ -832,7 +899,7 @@ class Round(_message.Message):
     COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     SCREEN_FIELD_NUMBER: _builtins.int
-    W_FIELD_NUMBER: _builtins.int
+    problem: _builtins.int
     round: _builtins.int
     lineage: _builtins.str
     """of the state that this round starts from"""
@@ -846,20 +913,22 @@ class Round(_message.Message):
     """p_k = min(1, visits / buckets), the same for all blocks"""
     restart: _builtins.bool
     """before anything else z := alpha"""
+    brings_w: _builtins.bool
+    """w_t is among those that follow; otherwise it is the last one sent for this problem"""
     certify: _builtins.bool
-    """answer a Certificate for (y_t, w_t) first"""
+    """answer a Certificate for (y_t, w_t)"""
     solve: _builtins.bool
-    """answer an Update last"""
+    """answer an Update"""
     replay: _builtins.bool
-    """solve, but answer a Heartbeat only: the coordinator has had the Update already"""
+    """solve, but answer nothing: the coordinator has had the Update already"""
     mark: _builtins.bool
     """keep a copy of the state at the start of this round, to be able to return to it"""
     audit: _builtins.bool
-    """answer an Audit after the Certificate"""
+    """answer A_k y_k,t, computed from the dual variables alone"""
     sample: _builtins.int
     """with solve: estimate the gap from every sample-th group of rows; 0: do not"""
     coordinates: _builtins.bool
-    """answer Coordinates after the Audit"""
+    """answer y_k,t"""
     finish: _builtins.bool
     """the last of the job: round t + 1 starts from alpha = z = y_t, written down where there"""
     @_builtins.property
@@ -872,11 +941,10 @@ class Round(_message.Message):
         with solve: from here on leave out rows that seem to be 0 at the optimum
         """
 
-    @_builtins.property
-    def w(self) -> _array_pb2.Array: ...
     def __init__(
         self,
         *,
+        problem: _builtins.int = ...,
         round: _builtins.int = ...,
         lineage: _builtins.str = ...,
         next_lineage: _builtins.str = ...,
@@ -886,6 +954,7 @@ class Round(_message.Message):
         visits: _abc.Iterable[_builtins.int] | None = ...,
         fraction: _builtins.float = ...,
         restart: _builtins.bool = ...,
+        brings_w: _builtins.bool = ...,
         certify: _builtins.bool = ...,
         solve: _builtins.bool = ...,
         replay: _builtins.bool = ...,
@@ -895,11 +964,10 @@ class Round(_message.Message):
         coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
         screen: Global___Screen | None = ...,
-        w: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen", "w", b"w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits", "w", b"w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -932,17 +1000,85 @@ class Screen(_message.Message):
 Global___Screen: _TypeAlias = Screen  # noqa: Y015
 
 @_typing.final
-class Certificate(_message.Message):
-    """Before an Update. The sums run over the shard's rows and lack the factor `scale`."""
+class Answers(_message.Message):
+    """To Rounds: an answer to each, in their order. Followed by `vectors`, then by `rows`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    VECTORS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
+    @_builtins.property
+    def vectors(self) -> _array_pb2.Array:
+        """float64; of every answer what it has of: A_k y_k,t on the support, y_k,t, A_k dz_k on"""
+
+    @_builtins.property
+    def rows(self) -> _array_pb2.Array:
+        """the support
+        uint32, the numbers of the shard's rows (features, by features), in the order of
+        """
+
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___Answer] | None = ...,
+        vectors: _array_pb2.Array | None = ...,
+        rows: _array_pb2.Array | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answers: _TypeAlias = Answers  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
+    problem: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def certificate(self) -> Global___Certificate:
+        """absent: not asked for"""
+
+    @_builtins.property
+    def update(self) -> Global___Update:
+        """absent: not asked for"""
+
+    def __init__(
+        self,
+        *,
+        problem: _builtins.int = ...,
+        round: _builtins.int = ...,
+        certificate: Global___Certificate | None = ...,
+        update: Global___Update | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "update", b"update"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "problem", b"problem", "round", b"round", "update", b"update"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class Certificate(_message.Message):
+    """The sums run over the shard's rows and lack the factor `scale`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
     CONJUGATE_SUM_FIELD_NUMBER: _builtins.int
     LOSS_SUM_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     LARGEST_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
     conjugate_sum: _builtins.float
     """sum of loss*(-y_i), the conjugates at the dual point y_t"""
     loss_sum: _builtins.float
@@ -953,7 +1089,6 @@ class Certificate(_message.Message):
     def __init__(
         self,
         *,
-        round: _builtins.int = ...,
         conjugate_sum: _builtins.float = ...,
         loss_sum: _builtins.float = ...,
         compute_seconds: _builtins.float = ...,
@@ -961,7 +1096,7 @@ class Certificate(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "conjugate_sum", b"conjugate_sum", "largest", b"largest", "loss_sum", b"loss_sum", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_seconds", b"compute_seconds", "conjugate_sum", b"conjugate_sum", "largest", b"largest", "loss_sum", b"loss_sum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -969,19 +1104,14 @@ Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):
-    """Followed by A_k dz_k on the support (float64)."""
-
     DESCRIPTOR: _descriptor.Descriptor
 
-    ROUND_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
     GAP_SUM_FIELD_NUMBER: _builtins.int
     SAMPLED_FIELD_NUMBER: _builtins.int
     KEPT_ROUND_FIELD_NUMBER: _builtins.int
     KEPT_LINEAGE_FIELD_NUMBER: _builtins.int
-    A_DZ_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
     steps: _builtins.int
     """coordinates visited"""
     compute_seconds: _builtins.float
@@ -992,23 +1122,19 @@ class Update(_message.Message):
     kept_round: _builtins.int
     """round and lineage of the newest state that was written down; absent: none was"""
     kept_lineage: _builtins.str
-    @_builtins.property
-    def a_dz(self) -> _array_pb2.Array: ...
     def __init__(
         self,
         *,
-        round: _builtins.int = ...,
         steps: _builtins.int = ...,
         compute_seconds: _builtins.float = ...,
         gap_sum: _builtins.float = ...,
         sampled: _builtins.int = ...,
         kept_round: _builtins.int = ...,
         kept_lineage: _builtins.str | None = ...,
-        a_dz: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "a_dz", b"a_dz", "kept_lineage", b"kept_lineage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "kept_lineage", b"kept_lineage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "a_dz", b"a_dz", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "round", b"round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kept_lineage: _TypeAlias = _typing.Literal["kept_lineage"]  # noqa: Y015
     _WhichOneofArgType__kept_lineage: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage"]  # noqa: Y015
@@ -1017,84 +1143,27 @@ class Update(_message.Message):
 Global___Update: _TypeAlias = Update  # noqa: Y015
 
 @_typing.final
-class Audit(_message.Message):
-    """Before an Update, followed by A_k y_k,t on the support (float64), computed from the dual variables alone."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROUND_FIELD_NUMBER: _builtins.int
-    A_Y_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
-    @_builtins.property
-    def a_y(self) -> _array_pb2.Array: ...
-    def __init__(
-        self,
-        *,
-        round: _builtins.int = ...,
-        a_y: _array_pb2.Array | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["a_y", b"a_y"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_y", b"a_y", "round", b"round"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Audit: _TypeAlias = Audit  # noqa: Y015
-
-@_typing.final
-class Coordinates(_message.Message):
-    """Twice in a row: the numbers of the shard's rows (features, by features), then y_k,t at them, both followed by their
-    pieces.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROUND_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    VALUES_FIELD_NUMBER: _builtins.int
-    round: _builtins.int
-    @_builtins.property
-    def rows(self) -> _array_pb2.Array:
-        """uint32"""
-
-    @_builtins.property
-    def values(self) -> _array_pb2.Array:
-        """float64"""
-
-    def __init__(
-        self,
-        *,
-        round: _builtins.int = ...,
-        rows: _array_pb2.Array | None = ...,
-        values: _array_pb2.Array | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "values", b"values"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "rows", b"rows", "values", b"values"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
-
-@_typing.final
 class Resync(_message.Message):
     """Drop a pending round and the momentum: z := alpha; the given round comes next."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROBLEM_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    problem: _builtins.int
     round: _builtins.int
     lineage: _builtins.str
     def __init__(
         self,
         *,
+        problem: _builtins.int = ...,
         round: _builtins.int = ...,
         lineage: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "problem", b"problem", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1108,20 +1177,23 @@ class Resynced(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PROBLEM_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     A_ALPHA_FIELD_NUMBER: _builtins.int
+    problem: _builtins.int
     round: _builtins.int
     @_builtins.property
     def a_alpha(self) -> _array_pb2.Array: ...
     def __init__(
         self,
         *,
+        problem: _builtins.int = ...,
         round: _builtins.int = ...,
         a_alpha: _array_pb2.Array | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["a_alpha", b"a_alpha"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_alpha", b"a_alpha", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_alpha", b"a_alpha", "problem", b"problem", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1129,7 +1201,7 @@ Global___Resynced: _TypeAlias = Resynced  # noqa: Y015
 
 @_typing.final
 class Score(_message.Message):
-    """By examples, for a job with a fold: how well w predicts that fold. Followed by w on the support (float64)."""
+    """By examples, for a job of one problem with a fold: how well w predicts that fold. Followed by w on the support (float64)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

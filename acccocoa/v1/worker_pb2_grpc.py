@@ -75,9 +75,11 @@ class WorkerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Solve(self, request_iterator, context):
-        """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
-        of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
-        until another job starts. A second stream of the same job takes over from the first.
+        """One job, or its continuation after the stream broke. A job is one problem, or several that are solved at the same time
+        on the same data, each by a run of its own; what belongs to one of them bears its number. The coordinator sends Start
+        once, then Rounds with the next round of Algorithm 1 of every problem that is not solved yet, or a Resync, then closes
+        its side. The worker keeps the job's dual variables when the stream ends, until another job starts. A second stream of
+        the same job takes over from the first.
         Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
         RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
         DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.

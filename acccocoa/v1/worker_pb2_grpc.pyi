@@ -42,9 +42,11 @@ class WorkerStub:
     holds another shard than the coordinator means.
     """
     Solve: _grpc.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]
-    """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
-    of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
-    until another job starts. A second stream of the same job takes over from the first.
+    """One job, or its continuation after the stream broke. A job is one problem, or several that are solved at the same time
+    on the same data, each by a run of its own; what belongs to one of them bears its number. The coordinator sends Start
+    once, then Rounds with the next round of Algorithm 1 of every problem that is not solved yet, or a Resync, then closes
+    its side. The worker keeps the job's dual variables when the stream ends, until another job starts. A second stream of
+    the same job takes over from the first.
     Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
     DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
@@ -66,9 +68,11 @@ class WorkerAsyncStub(WorkerStub):
     holds another shard than the coordinator means.
     """
     Solve: _aio.StreamStreamMultiCallable[_worker_pb2.SolveRequest, _worker_pb2.SolveReply]  # type: ignore[assignment]
-    """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
-    of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
-    until another job starts. A second stream of the same job takes over from the first.
+    """One job, or its continuation after the stream broke. A job is one problem, or several that are solved at the same time
+    on the same data, each by a run of its own; what belongs to one of them bears its number. The coordinator sends Start
+    once, then Rounds with the next round of Algorithm 1 of every problem that is not solved yet, or a Resync, then closes
+    its side. The worker keeps the job's dual variables when the stream ends, until another job starts. A second stream of
+    the same job takes over from the first.
     Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
     RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
     DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.
@@ -105,9 +109,11 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_worker_pb2.SolveRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.SolveReply], _abc.AsyncIterator[_worker_pb2.SolveReply]]:
-        """One job, or its continuation after the stream broke. The coordinator sends Start once, then a Round for every round
-        of Algorithm 1, or a Resync, then closes its side. The worker keeps the job's dual variables when the stream ends,
-        until another job starts. A second stream of the same job takes over from the first.
+        """One job, or its continuation after the stream broke. A job is one problem, or several that are solved at the same time
+        on the same data, each by a run of its own; what belongs to one of them bears its number. The coordinator sends Start
+        once, then Rounds with the next round of Algorithm 1 of every problem that is not solved yet, or a Resync, then closes
+        its side. The worker keeps the job's dual variables when the stream ends, until another job starts. A second stream of
+        the same job takes over from the first.
         Status codes: FAILED_PRECONDITION another protocol version, or the shard does not fit the job;
         RESOURCE_EXHAUSTED another job holds the worker; INVALID_ARGUMENT a message out of order or out of its bounds;
         DATA_LOSS an array whose checksum is wrong; ABORTED another stream of the same job took over.

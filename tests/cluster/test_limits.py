@@ -115,10 +115,10 @@ def test_a_job_in_a_new_stream_leaves_the_old_one_nothing_to_add(clients: list[C
             assert conversations[number - 1].status() == grpc.StatusCode.CANCELLED
         # the same round in every stream: computed from the same state
         conversation.say(round_with(w, visits=[int(buckets)], fraction=1.0, next_lineage="way"))
-        answers.append(conversation.until("update").update)
-    assert len({answer.a_dz.xxh3 for answer in answers}) == 1
+        answers.append(conversation.until("answers").answers)
+    assert len({answer.vectors.xxh3 for answer in answers}) == 1
     conversations[-1].say(round_with(w, round=1, lineage="way", visits=[int(buckets or 0)], fraction=1.0))
-    conversations[-1].until("update")
+    conversations[-1].until("answers")
     # the round before is over: it cannot be asked for again
     conversations[-1].say(round_with(w, round=0, visits=[int(buckets or 0)], fraction=1.0))
     assert conversations[-1].status() == grpc.StatusCode.INVALID_ARGUMENT
@@ -130,13 +130,13 @@ def test_a_state_is_that_of_a_round_only_with_its_lineage(clients: list[Client])
     first.say(start)
     buckets = int(first.until("started").started.buckets[0])
     first.say(round_with(np.zeros(54), visits=[buckets], fraction=1.0, next_lineage="way"))
-    first.until("update")
+    first.until("answers")
     first.end()
     for lineage, ready in (("another", False), ("way", True)):
-        start.start.round, start.start.lineage = 1, lineage
+        start.start.problems[0].round, start.start.problems[0].lineage = 1, lineage
         again = Conversation(clients[1])
         again.say(start)
-        started = again.until("started").started
+        (started,) = again.until("started").started.positions
         assert started.ready is ready
         assert (started.round, started.lineage) == (1, "way")
         again.end()

@@ -63,6 +63,34 @@ def test_a_killed_worker_costs_no_round(arena: MakeArena, covtype_like: Path, ke
         assert_true(some, result, covtype_like, 1e-4)
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["state", "no state"])
+def test_a_killed_worker_costs_no_classifier_a_round(
+    arena: MakeArena, covtype_like: Path, tmp_path: Path, kept: bool
+) -> None:
+    """Of several that are solved together, when some are solved already."""
+    classes = tmp_path / "classes"
+    lines = covtype_like.read_text().splitlines()
+    # the rarer a label, the sooner it is told from the rest
+    labels = ["3" if line.startswith("-") else "1" if number % 8 else "2" for number, line in enumerate(lines)]
+    classes.write_text(
+        "".join(f"{label} {line.partition(' ')[2]}\n" for label, line in zip(labels, lines, strict=True))
+    )
+    some = arena(classes, kept=kept)
+    train = ("--lam", "1e-3", "--tol", "1e-4", "--certify-every-round", "--multiclass", "ovr", "--local-epochs", "0.5")
+    expected, model = some.undisturbed(*train)
+    rounds = sorted(each["rounds"] for each in expected["classes"])
+    coordinator = some.train(*train, checkpoint=False)
+    some.wait_round((rounds[0] + rounds[1]) // 2, coordinator)
+    some.workers[1].kill()
+    some.back(1)
+    result = some.result(coordinator)
+    assert result["reconnects"] == 1
+    assert result["replayed"] > 0
+    assert result["resyncs"] == 0
+    assert [each["rounds"] for each in result["classes"]] == [each["rounds"] for each in expected["classes"]]
+    assert some.model.read_bytes() == model
+
+
 @pytest.fixture(params=["in its likeness", "the real one"])
 def covtype(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """covtype68k.scale, where the real data sets are, and data in its likeness."""

@@ -72,16 +72,16 @@ def whole_job(client: Client) -> None:
     received = 0
     for reply in client.solve(requests_of(client, round_with(w), w)):
         kind = reply.WhichOneof("kind") or ""
-        if kind == "certificate":
-            assert (reply.certificate.loss_sum, reply.certificate.conjugate_sum) == (301.0, 0.0)
-        if kind == "update":
-            assert reply.update.steps > 0
-            received = len(reply.update.a_dz.head)
+        if kind == "answers":
+            (answer,) = reply.answers.answers
+            assert (answer.certificate.loss_sum, answer.certificate.conjugate_sum) == (301.0, 0.0)
+            assert answer.update.steps > 0
+            received = len(reply.answers.vectors.head)
         if kind == "chunk" and received:
             received += len(reply.chunk.data)
         if kind != "heartbeat" and kind not in kinds[-1:]:
             kinds.append(kind)
-    assert kinds == ["started", "certificate", "update", "chunk"]
+    assert kinds == ["started", "answers", "chunk"]
     assert received == 8 * length
 
 
@@ -97,7 +97,7 @@ def test_an_honest_client(client: Client) -> None:
     "first",
     [
         pb.SolveRequest(),
-        pb.SolveRequest(round=pb.Round()),
+        pb.SolveRequest(rounds=pb.Rounds()),
         pb.SolveRequest(chunk=array_pb2.Chunk(data=b"x")),
         pb.SolveRequest(resync=pb.Resync()),
     ],
@@ -144,7 +144,7 @@ def test_a_problem_that_makes_no_sense_is_solved_all_the_same(changes: dict[str,
 
 def test_start_twice(client: Client) -> None:
     code, details = client.refusal([client.start(), client.start()])
-    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "a Round was expected, not start")
+    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "Rounds were expected, not start")
 
 
 # --------------------------------------------------------------------------------------------------------------- rounds
@@ -177,7 +177,8 @@ def test_a_round_out_of_its_bounds(changes: dict[str, object], words: str, clien
 
 def test_the_first_round_without_w(client: Client) -> None:
     request = round_with(np.zeros(1))
-    request.round.ClearField("w")
+    request.rounds.ClearField("w")
+    request.rounds.rounds[0].brings_w = False
     code, details = client.refusal([client.start(), request])
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "without w" in details
@@ -211,7 +212,7 @@ def test_an_array_that_is_not_what_it_says(changes: dict[str, object], words: st
     w = np.zeros(length)
     request = round_with(w)
     for name, value in changes.items():
-        setattr(request.round.w, name, value)
+        setattr(request.rounds.w, name, value)
     code, details = client.refusal(requests_of(client, request, w))
     assert code == grpc.StatusCode.DATA_LOSS
     assert words in details
@@ -220,7 +221,7 @@ def test_an_array_that_is_not_what_it_says(changes: dict[str, object], words: st
 def test_more_pieces_than_belong_to_the_array(client: Client) -> None:
     w = np.zeros(support_of(client))
     code, details = client.refusal([*requests_of(client, round_with(w), w), pb.SolveRequest(chunk=array_pb2.Chunk())])
-    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "a Round was expected, not chunk")
+    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "Rounds were expected, not chunk")
 
 
 def test_a_piece_too_long(client: Client) -> None:
@@ -247,7 +248,7 @@ def test_a_flood_of_pieces(client: Client) -> None:
         yield from flood
 
     code, details = client.refusal(requests())
-    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "a Round was expected, not chunk")
+    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "Rounds were expected, not chunk")
     assert next(flood, None) is not None  # it was turned away, not swallowed
 
 
@@ -265,13 +266,14 @@ def test_the_client_closes_its_side_within_an_array(client: Client) -> None:
 # -------------------------------------------------------------------------------------------------------------- leaving
 
 
-@pytest.mark.parametrize("after", ["started", "certificate"])
+@pytest.mark.parametrize("after", ["started", "answers"])
 def test_a_client_that_vanishes(after: str, client: Client, victim: Worker) -> None:
     w = np.zeros(support_of(client))
-    big = round_with(w, visits=[60_000], fraction=1.0)
+    big = round_with(w, visits=[60_000], fraction=1.0, brings_w=False)
 
     def endless() -> Iterator[pb.SolveRequest]:
-        yield from requests_of(client, big, w)
+        yield from requests_of(client, round_with(w), w)
+        yield big
         yield from iter(stream_goes_on, None)
 
     other = Client(victim.address)

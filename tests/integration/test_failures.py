@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -321,10 +322,14 @@ def test_a_worker_that_describes_something_else(
         failed(through(launch, pair, middle), 5, middle, *words)
 
 
+def has(reply: pb.SolveReply, what: Literal["certificate", "update"]) -> bool:
+    return any(answer.HasField(what) for answer in reply.answers.answers)
+
+
 def change_update(reply: pb.SolveReply, field: str, value: object) -> list[pb.SolveReply]:
-    if reply.WhichOneof("kind") == "update" and reply.update.round == 5:
-        target = reply.update.a_dz if field in {"xxh3", "length", "dtype"} else reply.update
-        setattr(target, field, value)
+    answers = reply.answers
+    if has(reply, "update") and answers.answers[0].round == 5:
+        setattr(answers.vectors if field in {"xxh3", "length", "dtype"} else answers.answers[0], field, value)
     return [reply]
 
 
@@ -351,8 +356,8 @@ def test_a_worker_that_says_everything_twice(launch: Launcher, pair: list[Worker
 
 def test_a_worker_whose_sums_cannot_be_true(launch: Launcher, pair: list[Worker]) -> None:
     def less_loss(reply: pb.SolveReply) -> list[pb.SolveReply]:
-        if reply.WhichOneof("kind") == "certificate":
-            reply.certificate.loss_sum *= 0.5
+        if has(reply, "certificate"):
+            reply.answers.answers[0].certificate.loss_sum *= 0.5
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=less_loss) as middle:
@@ -360,15 +365,17 @@ def test_a_worker_whose_sums_cannot_be_true(launch: Launcher, pair: list[Worker]
 
 
 @pytest.mark.parametrize("where", ["certificate", "update"])
-def test_a_worker_whose_numbers_are_not_finite(where: str, launch: Launcher, pair: list[Worker]) -> None:
+def test_a_worker_whose_numbers_are_not_finite(
+    where: Literal["certificate", "update"], launch: Launcher, pair: list[Worker]
+) -> None:
     def nan(reply: pb.SolveReply) -> list[pb.SolveReply]:
-        if where == reply.WhichOneof("kind") == "certificate":
-            reply.certificate.loss_sum = float("nan")
-        elif where == reply.WhichOneof("kind") == "update":
-            values = np.frombuffer(reply.update.a_dz.head).copy()
+        if has(reply, where) and where == "certificate":
+            reply.answers.answers[0].certificate.loss_sum = float("nan")
+        elif has(reply, where):
+            values = np.frombuffer(reply.answers.vectors.head).copy()
             values[0] = np.nan
-            reply.update.a_dz.head = values.tobytes()
-            reply.update.a_dz.xxh3 = xxhash.xxh3_64_intdigest(values.tobytes())
+            reply.answers.vectors.head = values.tobytes()
+            reply.answers.vectors.xxh3 = xxhash.xxh3_64_intdigest(values.tobytes())
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=nan) as middle:
@@ -379,10 +386,10 @@ def test_a_lost_update_is_noticed(launch: Launcher, pair: list[Worker]) -> None:
     """An update that the worker believes to have arrived, and the coordinator to be zero."""
 
     def lose(reply: pb.SolveReply) -> list[pb.SolveReply]:
-        if reply.WhichOneof("kind") == "update" and reply.update.round == 3:
-            nothing = bytes(len(reply.update.a_dz.head))
-            reply.update.a_dz.head = nothing
-            reply.update.a_dz.xxh3 = xxhash.xxh3_64_intdigest(nothing)
+        if has(reply, "update") and reply.answers.answers[0].round == 3:
+            nothing = bytes(len(reply.answers.vectors.head))
+            reply.answers.vectors.head = nothing
+            reply.answers.vectors.xxh3 = xxhash.xxh3_64_intdigest(nothing)
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=lose) as middle:

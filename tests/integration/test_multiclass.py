@@ -1,7 +1,9 @@
 """--multiclass ovr: one classifier a label over the same shards, as LIBLINEAR makes them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ from liblinear import liblinearutil
 from sklearn.datasets import load_digits
 
 from acccocoa import model
+from coordinator import multiclass
 from coordinator.cli import main
+from coordinator.handshake import Job, ShardDescription
+from tests.cluster import recompute
 from tests.integration.data import only_json, sidecar
 from tests.integration.processes import Launcher
 
@@ -94,6 +99,70 @@ def test_workers_that_run_on_their_own_serve_every_label(launch: Launcher, digit
     alone = launch.run("coordinator", *train[:-4], "--json", "--quiet", "--multiclass", "ovr", "--max-rounds", 1)
     assert alone.exit_code == 3
     assert only_json(alone.stdout)["status"] == "max_rounds"
+
+
+def test_every_classifier_is_certified_by_itself(launch: Launcher, digits: Path) -> None:
+    """The primal value is that of the weights in the model, and the optimum is between it and the dual one."""
+    train = ("train", digits, "--local", 2, "--lam", LAM, "--loss", "squared_hinge", "--dtype", "float64")
+    told = ("--multiclass", "ovr", "--model", "m", "--json", "--quiet")
+    result = only_json(launch.run("coordinator", *train, *told).stdout)
+    ours = model.load(launch.directory / "m")
+    y, x = liblinearutil.svm_read_problem(str(digits))
+    theirs = liblinearutil.train(y, x, f"-s 2 -c {1 / (LAM * 400):.17g} -e 1e-10 -q")
+    table = recompute.read_table(digits)  # whose values float32 has, too
+    assert len(result["classes"]) == 4
+    for label, w, said in zip(ours.labels, ours.w, result["classes"], strict=True):
+        one = recompute.Table(table.rows, np.where(table.labels == float(label), 1.0, -1.0))
+        assert recompute.primal("squared_hinge", LAM, one, w) == pytest.approx(said["primal"], rel=1e-12)
+        best, _ = theirs.get_decfun(theirs.get_labels().index(int(float(label))))
+        optimum = recompute.primal("squared_hinge", LAM, one, np.array(best))
+        assert said["dual"] <= optimum
+        assert optimum <= said["primal"] * (1 + 1e-8)
+        assert said["gap"] == pytest.approx(said["primal"] - said["dual"])
+        assert 0 <= said["relative_gap"] <= 1e-3
+
+
+@pytest.mark.parametrize("by", ["examples", "features"])
+def test_each_is_together_what_it_is_alone(
+    by: str, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit and round for round: one that needs more rounds goes on when the others are done."""
+
+    def trained(size: int) -> tuple[bytes, dict[str, Any], list[str]]:
+        """Model, result, and the labels in the trace, so many solved at the same time."""
+        monkeypatch.setattr(multiclass, "together", lambda *_: size)
+        name, trace = (tmp_path / f"{what}{size}" for what in ("model", "trace"))
+        train = ["train", str(digits), "--local", "2", "--partition", by, "--loss", "logistic", "--local-epochs", "1"]
+        told = ["--multiclass", "ovr", "--model", str(name), "--trace", str(trace), "--quiet", "--certify-every-round"]
+        assert CliRunner().invoke(main, [*train, *told, "--lam", "0.01", "--tol", "1e-3"]).exit_code == 0
+        labels = [json.loads(line)["label"] for line in trace.read_text().splitlines()]
+        return name.read_bytes(), sidecar(name), labels
+
+    alone, result, one_by_one = trained(1)
+    assert one_by_one == sorted(one_by_one, key=float)
+    rounds = [each["rounds"] for each in result["classes"]]
+    assert len(set(rounds)) > 1
+    for size in (4, 3) if by == "examples" else (3,):
+        together, other, labels = trained(size)
+        assert together == alone
+        for key in ("primal", "dual", "rounds", "data_passes", "restarts"):
+            assert [each[key] for each in other["classes"]] == [each[key] for each in result["classes"]]
+        assert labels[0] != labels[1]
+
+
+def test_as_many_are_solved_together_as_the_data_has_room_for() -> None:
+    def together(n: int, nnz: int, d: int, memory: int = 1 << 36) -> int:
+        shard = ShardDescription("a", 4, "", "h", n, d, nnz, (), False, 1, "", "float32")
+        job = Job(2 * n, d, 2 * nnz, 2, 1.0, (), 2 * n, d, by_features=False)
+        return multiclass.together(job, [replace(shard, n=n // 2), shard], memory)
+
+    assert together(1000, 50_000, 100) > 100  # small
+    # dual variables of 60 bytes a row beside rows of 800
+    assert together(4_000_000, 400_000_000, 100) == 13
+    assert together(100_000_000, 400_000_000, 100) == 1  # at least one
+    # vectors of 10 million features here: 480 MB a problem
+    assert together(1_000_000, 2_000_000_000, 10_000_000, memory=8 << 30) == 4
+    assert together(1_000_000, 2_000_000_000, 10_000_000) == 35
 
 
 def test_two_labels_are_a_binary_problem(launch: Launcher, sparse: Path) -> None:

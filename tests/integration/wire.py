@@ -55,32 +55,35 @@ class Client:
     def start(self, **changes: object) -> pb.SolveRequest:
         """A correct Start, with the given fields changed."""
         shard = self.describe()
+        # the hinge loss, lam = 1e-3, of as many examples again elsewhere
+        part = pb.Subproblem(classifier=True, bound=1.0, lipschitz=1e3, scale=0.5 / shard.n, labelled=True)
         start = pb.Start(
             protocol_version=PROTOCOL_VERSION,
             software_version=__version__,
             job_id=uuid.uuid4().hex,  # the same job would go on where it stood
             shared=shard.d,
-            # the hinge loss, lam = 1e-3, of as many examples again elsewhere
-            problem=pb.Subproblem(classifier=True, bound=1.0, lipschitz=1e3, scale=0.5 / shard.n, labelled=True),
-            positive_label=1.0,
+            problems=[pb.Problem(part=part, positive_label=1.0)],
             content_hash=shard.content_hash,
         )
         for name, value in changes.items():
-            setattr(start.problem if hasattr(start.problem, name) else start, name, value)
+            (problem,) = start.problems
+            owner = next(part for part in (problem.part, problem, start) if hasattr(part, name))
+            setattr(owner, name, value)
         return pb.SolveRequest(start=start)
 
 
 def round_with(w: Vector, **changes: object) -> pb.SolveRequest:
     """A round of one visit, with the given fields changed."""
     header, _ = codec.encode(w)
-    message = pb.Round(theta=1.0, gamma=1.0, sigma=1.0, visits=[1], fraction=0.5, certify=True, solve=True, w=header)
+    message = pb.Round(theta=1.0, gamma=1.0, sigma=1.0, visits=[1], fraction=0.5, certify=True, solve=True)
+    message.brings_w = True
     for name, value in changes.items():
         if name == "visits":
             assert isinstance(value, list)
             message.visits[:] = value
         else:
             setattr(message, name, value)
-    return pb.SolveRequest(round=message)
+    return pb.SolveRequest(rounds=pb.Rounds(rounds=[message], w=header if message.brings_w else None))
 
 
 Tamper = Callable[[pb.SolveReply], Iterable[pb.SolveReply]]

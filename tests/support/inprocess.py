@@ -6,6 +6,7 @@ For tests of the mathematics and for counting rounds, where what is between coor
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from acccocoa import partition, shardfile
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
-from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work, plan_work
@@ -102,6 +103,25 @@ class InProcessWorkers:
             request.screen,
         )
 
+    def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
+        """See coordinator.training.Workers; of one problem."""
+        (ask,) = asks.values()
+        try:
+            return {0: self._answer(ask)}
+        except StateLost as lost:
+            return {0: lost}
+
+    def _answer(self, ask: Ask | Resync) -> Any:
+        if isinstance(ask, Resync):
+            return self.resync(ask.round, ask.lineage)
+        request = ask.request
+        self.push(request, ask.works, ask.w)
+        if request.certify:
+            return self.certificates()
+        if request.audit:
+            return self.audits()
+        return self.coordinates() if request.coordinates else self.updates()
+
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Bring every worker's state to the start of the round."""
         self._request, self._works, self._w = request, works, w
@@ -113,7 +133,7 @@ class InProcessWorkers:
                 state.finish(self._plan(rank).gamma_theta, request.next_lineage, self.solvers[rank].project)
 
     def certificates(self) -> list[CertificateTerms]:
-        """See coordinator.training.Workers."""
+        """As coordinator.messages says of Ask and Resync."""
         return [
             CertificateTerms(
                 solver.conjugate_sum(state, self._plan(rank).gamma_theta),
@@ -125,7 +145,7 @@ class InProcessWorkers:
         ]
 
     def audits(self) -> list[Contribution]:
-        """See coordinator.training.Workers."""
+        """As coordinator.messages says of Ask and Resync."""
         answers = [
             Contribution(shard.support, solver.columns(state, self._plan(rank).gamma_theta))
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
@@ -135,7 +155,7 @@ class InProcessWorkers:
         return answers
 
     def coordinates(self) -> Vector:
-        """See coordinator.training.Workers."""
+        """As coordinator.messages says of Ask and Resync."""
         alpha = np.zeros(self._features)
         for rank, (state, shard) in enumerate(zip(self.states, self.shards, strict=True)):
             alpha[shard.rows] = state.alpha + self._plan(rank).gamma_theta * (state.z - state.alpha)
@@ -147,7 +167,7 @@ class InProcessWorkers:
         return sum(shard.n for shard in self.shards)
 
     def resync(self, round_number: int, lineage: str) -> list[Contribution]:
-        """See coordinator.training.Workers."""
+        """As coordinator.messages says of Ask and Resync."""
         for state in self.states:
             state.resync(round_number, lineage)
         return [
@@ -156,7 +176,7 @@ class InProcessWorkers:
         ]
 
     def updates(self) -> list[WorkerUpdate]:
-        """See coordinator.training.Workers."""
+        """As coordinator.messages says of Ask and Resync."""
         assert self._request is not None
         sample = self._request.sample
         samples = [

@@ -61,6 +61,18 @@ def at(number: int, relative_gap: float = 0.1) -> CertifiedRound:
     return dataclasses.replace(ROUND, round=number, seconds=float(number), standing=standing)
 
 
+def test_of_several_runs_the_one_furthest_behind_is_shown_and_all_are_in_the_trace(tmp_path: Path) -> None:
+    trace = Trace(str(tmp_path / "t"))
+    shown: list[CertifiedRound] = []
+    told = report.Several(trace, [trace, shown.append], [{"label": "a"}, {"label": "b"}])
+    for run, number, gap in ((0, 0, 1.0), (1, 0, 1.0), (0, 1, 0.5), (1, 1, 0.25), (0, 2, 0.25), (1, 2, 0.125)):
+        told(run, at(number, gap))
+    trace.close()
+    lines = [json.loads(line) for line in (tmp_path / "t").read_text().splitlines()]
+    assert [(line["label"], line["round"]) for line in lines] == [(label, t) for t in range(3) for label in "ab"]
+    assert [(seen.round, seen.standing.relative_gap) for seen in shown] == [(0, 1.0), (1, 0.5), (2, 0.25)]
+
+
 # --------------------------------------------------------------------------------------------------------------- trace
 
 

@@ -136,11 +136,11 @@ def test_who_is_visited_is_part_of_the_state(tmp_path: Path) -> None:
     state.active = np.array([True, False, True, False])
     state.mark = state.snapshot()
     directory = StateDirectory(tmp_path, "ab" * 32, np.arange(4))
-    directory.write("job", state.snapshot())
+    directory.write("job", [state.snapshot()])
     directory.close()
     found = StateDirectory(tmp_path, "ab" * 32, np.arange(4)).newest(1)
     assert found is not None
-    np.testing.assert_array_equal(DualState.of(found[1]).active, state.active)
+    np.testing.assert_array_equal(DualState.of(found[1][0]).active, state.active)
     marked = state.active
     state.round, state.active = 1, None
     assert state.begin(0)
