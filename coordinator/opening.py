@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from acccocoa import loading
 from acccocoa.config import ClusterConfig, Normalize, OutputConfig
@@ -247,10 +248,14 @@ def open_job(
 ) -> Opened:
     """Open the cluster, until the stack is closed. trace_bytes : of an earlier trace to keep
 
+    Until then inner products have one thread: theirs go on spinning for a while on cores that workers of this machine
+    need, and how many there are decides about the last bits.
+
     Raises
     ------
     AcccocoaError : as the contract's exit codes say
     """
+    stack.enter_context(threadpool_limits(1, "blas"))
     interruption = stack.enter_context(interruptible())
     service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
     trace, progress, found = task.observers(stack, settings, service, trace_bytes)

@@ -113,10 +113,14 @@ product_in_lanes: Any = intrinsic(_product_in_lanes)
 
 # numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
 def _kernel(function: Any) -> Any:
-    return compiled(function, error_model="numpy")
+    return compiled(function, error_model="numpy", allocates=False)
 
 
-@_kernel
+def _inlined(function: Any) -> Any:
+    return compiled(function, error_model="numpy", allocates=False, inlined=True)
+
+
+@_inlined
 def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: Vector) -> float:
     """x_i'u of the row at positions start to stop, in interleaved partial sums."""
     if len(indices) == 0:
@@ -141,7 +145,7 @@ def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.
     return (s0 + s1) + (s2 + s3)
 
 
-@_kernel
+@_inlined
 def axpy(
     indices: NDArray[np.uint32],
     values: Values,
@@ -222,6 +226,114 @@ def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: fl
 
 
 @_kernel
+def shuffle(order: NDArray[np.uint32], seed: np.uint64) -> None:
+    """Fill in a random permutation of 0 .. len(order) - 1 (Fisher and Yates; Steele et al., SplitMix64).
+
+    What multiplying instead of dividing favours is below 2^-32 len(order).
+    """
+    state = np.uint64(seed)
+    for k in range(len(order)):
+        i = np.uint64(k)
+        state += np.uint64(0x9E3779B97F4A7C15)
+        mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+        j = ((mixed >> np.uint64(32)) * (i + np.uint64(1))) >> np.uint64(32)
+        order[i] = order[j]
+        order[j] = np.uint32(i)
+
+
+@_kernel
+def due(
+    s: Vector,
+    first: int,
+    last: int,
+    bucket: int,
+    order: NDArray[np.uint32],
+    idle: NDArray[np.uint8],
+    enough: int,
+    rows: NDArray[np.uint32],
+) -> tuple[int, int]:
+    """Fill in the rows of the buckets named by `order` that are to be visited: they weigh something, and do not rest.
+
+    Parameters
+    ----------
+    s : weights, float64, shape (n,)
+    first, last, bucket : the block's rows; bucket b holds `bucket` rows from first + bucket*b on, within last
+    order : uint32, buckets, each at most once
+    idle : uint8, shape (n,), 0 at first: how far every row is in its rests; those that rest come nearer to their next
+        visit. Empty: none ever rests
+    enough : end with the bucket in which so many rows have been found
+    rows : uint32, as many as these buckets have
+
+    Returns
+    -------
+    rows found, and buckets gone through
+    """
+    count = np.uint64(0)
+    rests = len(idle) > 0
+    for position in range(len(order)):
+        if position + AHEAD < len(order):
+            coming = np.uint64(first + bucket * int(order[position + AHEAD]))
+            prefetch(s, coming)
+            if rests:
+                prefetch(idle, coming)
+        start = first + bucket * int(order[position])
+        for row in range(start, min(start + bucket, last)):
+            i = np.uint64(row)
+            if s[i] == 0.0:
+                continue
+            if rests:
+                # it is visited after 0, 2, 6, 14, 22, ... passes in which it did not move
+                passes = idle[i] + 2
+                if passes & (passes - 1) != 0:
+                    idle[i] += 1
+                    continue
+            rows[count] = i
+            count += np.uint64(1)
+        if count >= enough:
+            return int(count), position + 1
+    return int(count), len(order)
+
+
+@_inlined
+def ask_for(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    y: Vector,
+    s: Vector,
+    squared_norms: Vector,
+    z: Vector,
+    idle: NDArray[np.uint8],
+    rows: NDArray[np.uint32],
+    position: np.uint64,
+) -> None:
+    """Prefetch what a visit of rows[position] reads, and of the row as far ahead again where it begins."""
+    ahead = position + np.uint64(AHEAD)
+    if ahead < np.uint64(len(rows)):
+        prefetch(indptr, np.uint64(rows[ahead]))
+    if position >= np.uint64(len(rows)):
+        return
+    i = np.uint64(rows[position])
+    # neighbours share lines
+    if i % np.uint64(8) == 0 or np.uint64(rows[position - np.uint64(1)]) + np.uint64(1) != i:
+        prefetch(z, i)
+        prefetch(y, i)
+        prefetch(s, i)
+        prefetch(squared_norms, i)
+        if len(idle) > 0:
+            prefetch(idle, i)
+    j = indptr[i]
+    end = min(indptr[i + np.uint64(1)], j + np.uint64(PREFETCHED))
+    while j < end:
+        if len(indices) > 0:
+            prefetch(indices, j)
+        prefetch(values, j)
+        j += np.uint64(LINE)
+
+
+@_kernel
 def sdca(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -231,79 +343,37 @@ def sdca(
     squared_norms: Vector,
     z: Vector,
     u: Vector,
-    first: int,
-    last: int,
-    bucket: int,
-    order: NDArray[np.uint32],
+    rows: NDArray[np.uint32],
     kappa: float,
     loss: Loss,
     idle: NDArray[np.uint8],
-    enough: int,
-) -> tuple[int, int]:
-    """Coordinate minimisation of G_k (paper, eq. subpdef4) over the buckets named by `order`; updates z and u.
+) -> None:
+    """Coordinate minimisation of G_k (paper, eq. subpdef4) over the rows named, in their order; updates z and u.
 
     Parameters
     ----------
     y, s, squared_norms, z : label, weight, |x_i|^2 and dual variable of every example, float64, shape (n,)
     u : w_t + kappa * sum_i (z_i - z_i,t) x_i, float64, shape (support,)
-    first, last, bucket : the block's examples; bucket b holds `bucket` examples from first + bucket*b on, within last
-    order : uint32, buckets to visit
+    rows : uint32, each of weight above 0
     kappa : kappa of section 3 over n, so that the quadratic of example i is q = kappa |x_i|^2
-    idle : uint8, shape (n,), 0 at first: how far every example is in its rests; updated. Empty: none ever rests
-    enough : end with the bucket in which so many examples have been visited
-
-    Returns
-    -------
-    examples visited, and buckets gone through
+    idle : as for `due`; updated
     """
-    steps = 0
     rests = len(idle) > 0
-    ahead = max(1, AHEAD // bucket)
-    for position in range(len(order)):
-        if position + 2 * ahead < len(order):
-            prefetch(indptr, np.uint64(first + bucket * int(order[position + 2 * ahead])))
-        if position + ahead < len(order):
-            coming = np.uint64(first + bucket * int(order[position + ahead]))
-            j = indptr[coming]
-            end_of_bucket = indptr[min(coming + np.uint64(bucket), np.uint64(last))]
-            prefetch(z, coming)
-            prefetch(y, coming)
-            prefetch(s, coming)
-            prefetch(squared_norms, coming)
+    for position in range(len(rows)):
+        at = np.uint64(position)
+        ask_for(indptr, indices, values, y, s, squared_norms, z, idle, rows, at + np.uint64(AHEAD))
+        i = np.uint64(rows[at])
+        begin, end = indptr[i], indptr[i + np.uint64(1)]
+        old = z[i]
+        p = dot(indices, values, begin, end, u)
+        new = coordinate_step(loss, y[i], s[i], old, p, kappa * squared_norms[i])
+        if new != old:
+            z[i] = new
+            axpy(indices, values, begin, end, kappa * (new - old), u)
             if rests:
-                prefetch(idle, coming)
-            while j < min(end_of_bucket, indptr[coming] + np.uint64(PREFETCHED)):
-                if len(indices) > 0:
-                    prefetch(indices, j)
-                prefetch(values, j)
-                j += np.uint64(LINE)
-        start = first + bucket * int(order[position])
-        for example in range(start, min(start + bucket, last)):
-            i = np.uint64(example)
-            weight = s[i]
-            if weight == 0.0:
-                continue
-            if rests:
-                # it is visited after 0, 2, 6, 14, 22, ... passes in which it did not move
-                passes = idle[i] + 2
-                if passes & (passes - 1) != 0:
-                    idle[i] += 1
-                    continue
-            begin, end = indptr[i], indptr[i + np.uint64(1)]
-            old = z[i]
-            p = dot(indices, values, begin, end, u)
-            new = coordinate_step(loss, y[i], weight, old, p, kappa * squared_norms[i])
-            if new != old:
-                z[i] = new
-                axpy(indices, values, begin, end, kappa * (new - old), u)
-                if rests:
-                    idle[i] = 0
-            elif rests:
-                idle[i] = idle[i] + 1 if idle[i] < 2 * LONGEST_REST else LONGEST_REST
-            steps += 1
-        if steps >= enough:
-            return steps, position + 1
-    return steps, len(order)
+                idle[i] = 0
+        elif rests:
+            idle[i] = idle[i] + 1 if idle[i] < 2 * LONGEST_REST else LONGEST_REST
 
 
 @_kernel

@@ -57,7 +57,9 @@ class RoundPlan:
 @functools.lru_cache(maxsize=32)
 def pass_order(seed: int, rank: int, block: int, number: int, buckets: int) -> NDArray[np.uint32]:
     """The shuffled order of a block's buckets in its pass of that number; uint32, shape (buckets,)."""
-    return np.random.default_rng([seed, rank, block, number]).permutation(buckets).astype(np.uint32)
+    order = np.empty(buckets, dtype=np.uint32)
+    kernels.shuffle(order, np.random.SeedSequence([seed, rank, block, number]).generate_state(1, np.uint64)[0])
+    return order
 
 
 def order_of_visits(seed: int, rank: int, block: int, cursor: int, visits: int, buckets: int) -> NDArray[np.uint32]:
@@ -261,44 +263,42 @@ class LocalSolver:
         shrinking = self.shrinking and rows is None
         idle = state.idle.copy()
 
-        def visit(block: Block, order: NDArray[np.uint32], bucket: int, u: Vector, enough: int) -> tuple[int, int]:
-            steps, buckets = kernels.sdca(
-                shard.indptr,
-                shard.indices,
-                shard.values,
-                self.y,
-                self.s,
-                shard.squared_norms,
-                z_next,
-                u,
-                block.first,
-                block.last,
-                bucket,
-                order,
-                kappa * self.problem.scale,
-                self.loss,
-                idle if shrinking else NOBODY,
-                enough,
-            )
-            return int(steps), int(buckets)
-
         def descend(index: int, block: Block) -> tuple[Vector, int, int]:
             order, bucket = self._order(state, plan, index, block)
-            cursor = state.cursors[index] + len(order)
-            due = block.rows_in(order) if bucket == block.bucket else len(order)
-            u = w.copy()
-            steps, _ = visit(block, order, bucket, u, due + 1)
-            # what the resting ones have saved
-            last = state.cursors[index] + LONGEST_SEARCH * len(order)
-            while shrinking and steps < due and cursor < last:
+            cursor = state.cursors[index]
+            last = cursor + LONGEST_SEARCH * len(order)
+            goal = block.rows_in(order) if bucket == block.bucket else len(order)
+            due = np.empty(goal + bucket, dtype=np.uint32)
+            u, visited, enough = w.copy(), 0, goal + 1
+            while visited < goal and len(order):
+                rows, buckets = kernels.due(
+                    self.s, block.first, block.last, bucket, order, idle if shrinking else NOBODY, enough, due
+                )
+                kernels.sdca(
+                    shard.indptr,
+                    shard.indices,
+                    shard.values,
+                    self.y,
+                    self.s,
+                    shard.squared_norms,
+                    z_next,
+                    u,
+                    due[:rows],
+                    kappa * self.problem.scale,
+                    self.loss,
+                    idle if shrinking else NOBODY,
+                )
+                visited += rows
+                cursor += buckets
+                if not shrinking or cursor >= last:
+                    break
+                # what the resting ones have saved
                 rest_of_pass = block.buckets - cursor % block.buckets
                 order = order_of_visits(self.seed, self.rank, index, cursor, rest_of_pass, block.buckets)
-                more, buckets = visit(block, order, bucket, u, due - steps)
-                steps += more
-                cursor += buckets
+                enough = goal - visited
             u -= w
             u /= kappa
-            return u, steps, cursor
+            return u, visited, cursor
 
         results = self._each_block(descend)
         cursors = [cursor for _, _, cursor in results]
@@ -325,9 +325,9 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     indices = np.zeros(1, dtype=np.uint32)
     values = np.ones(1, dtype=dtype)
     loss = losses.loss("hinge")
-    kernels.sdca(
-        indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), 0, 1, 1, indices, 1.0, loss, NOBODY, 1
-    )
+    kernels.shuffle(indices.copy(), np.uint64(0))
+    kernels.due(one, 0, 1, 1, indices, NOBODY, 1, indices.copy())
+    kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY)
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)

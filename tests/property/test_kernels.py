@@ -274,9 +274,12 @@ class Descent:
     def run(self, order: NDArray[np.uint32], bucket: int = 1, first: int = 0, last: int | None = None) -> int:
         point = self.point
         last = self.data.n if last is None else last
-        block = (first, last, bucket, order, self.kappa, point.loss, np.empty(0, np.uint8), len(order) * bucket + 1)
-        steps, buckets = kernels.sdca(*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u, *block)
+        rows = np.empty(len(order) * bucket, dtype=np.uint32)
+        nobody = np.empty(0, np.uint8)
+        steps, buckets = kernels.due(point.s, first, last, bucket, order, nobody, len(rows) + 1, rows)
         assert buckets == len(order)
+        arrays = (*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u)
+        kernels.sdca(*arrays, rows[:steps], self.kappa, point.loss, nobody)
         return int(steps)
 
     def passes(self, number: int) -> None:
@@ -290,6 +293,56 @@ class Descent:
         change = self.data.dense.T @ (z - self.point.z)
         conjugates = losses.conjugate(self.point.loss, self.point.y, z, self.point.s)
         return math.fsum(conjugates) + float(self.w @ change) + 0.5 * self.kappa * float(change @ change)
+
+
+@given(st.integers(0, 200), st.integers(0, 2**64 - 1))
+@settings(deadline=None)
+def test_a_shuffle_is_a_permutation(length: int, seed: int) -> None:
+    order = np.full(length, 7, dtype=np.uint32)
+    kernels.shuffle(order, np.uint64(seed))
+    assert_array_equal(np.sort(order), np.arange(length))
+
+
+def test_shuffles_are_all_as_likely() -> None:
+    order, found = np.empty(4, dtype=np.uint32), np.zeros((4, 4))
+    shuffles = 24_000
+    orders = set()
+    for seed in range(shuffles):
+        kernels.shuffle(order, np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64))
+        found[np.arange(4), order] += 1
+        orders.add(tuple(order.tolist()))
+    assert len(orders) == 24
+    # six standard deviations
+    assert_allclose(found, shuffles / 4, atol=6 * math.sqrt(shuffles * 3 / 16))
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 60), st.booleans())
+def test_due_are_those_that_weigh_something_and_do_not_rest(draw: st.DataObject, n: int, rests: bool) -> None:
+    first = draw.draw(st.integers(0, n))
+    last = draw.draw(st.integers(first, n))
+    bucket = draw.draw(st.integers(1, 7))
+    buckets = -(-(last - first) // bucket)
+    order = np.array(draw.draw(st.permutations(range(buckets))), dtype=np.uint32)
+    weights = np.array(draw.draw(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=n, max_size=n)))
+    idle = np.array(draw.draw(st.lists(st.integers(0, 20), min_size=n, max_size=n)), dtype=np.uint8)
+    enough = draw.draw(st.integers(1, n + 1))
+    visited: list[int] = []
+    after, gone = idle.copy(), 0
+    for b in order.tolist():
+        if len(visited) >= enough:
+            break
+        gone += 1
+        for i in range(first + b * bucket, min(first + (b + 1) * bucket, last)):
+            if weights[i] > 0 and rests and idle[i] not in {0, 2, 6, 14}:
+                after[i] += 1
+            elif weights[i] > 0:
+                visited.append(i)
+    rows = np.empty(n, dtype=np.uint32)
+    given_idle = idle if rests else np.empty(0, dtype=np.uint8)
+    assert kernels.due(weights, first, last, bucket, order, given_idle, enough, rows) == (len(visited), gone)
+    assert_array_equal(rows[: len(visited)], visited)
+    assert_array_equal(idle, after)
 
 
 @settings(deadline=None, max_examples=200)
