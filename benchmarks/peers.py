@@ -633,7 +633,7 @@ def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
     lines: list[Line] = []
     runs: list[tuple[Line, tuple[float, ...], Callable[[], float]]] = []
     for arguments in rivals.ours:
-        line = Line(f"acccocoa {arguments}")
+        line = Line(f"acccocoa {arguments}".rstrip())
         lines.append(line)
         for level in LEVELS:
 
@@ -778,7 +778,7 @@ def _libraries(pairs: Sequence[str]) -> dict[str, str]:
     "--ours",
     "ours_",
     multiple=True,
-    help="arguments of train, may be repeated to compare; the first counts [--local CORES]",
+    help="arguments of train, may be repeated to compare; the first counts [none]",
 )
 @click.option(
     "--library",
@@ -818,7 +818,8 @@ def main(
         os.environ[variable] = str(threads)
     found: dict[tuple[str, str, float], Mapping[float, tuple[float | None, str]]] = {}
     kept: list[dict[str, Any]] = []
-    ours_ = ours_ or (f"--local {threads}",)
+    # left alone, train takes no more workers than there are cores
+    ours_ = ours_ or ("" if threads >= cores else f"--local {threads} --threads 1",)
     places = _libraries(libraries)
     directory = data_dir or Path(tempfile.gettempdir()) / "acccocoa-benchmarks"
     files, missing = datasets.files(names, directory, shared)
