@@ -328,7 +328,12 @@ class AlgorithmConfig:
         choices=("working-set", "safe", "none"),
     )
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
-    threads: int = option(1, "threads of each worker started by --local", metavar="T")
+    threads: int | None = option(
+        None,
+        "threads of each worker started by --local; default 1, with --multiclass ovr as many as there are cores for",
+        metavar="T",
+        type=int,
+    )
     seed: int = option(0, "seed of the order of visits", metavar="N")
 
     @property

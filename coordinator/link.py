@@ -284,7 +284,7 @@ class WorkerLink:
         buckets = tuple(started.buckets)
         if (
             started.support.length > shard.d + start.HasField("bias")
-            or len(buckets) != shard.blocks
+            or len(buckets) != (1 if start.in_one_block else shard.blocks)
             or min(buckets) < 1
             or len(started.positions) != len(start.problems)
         ):

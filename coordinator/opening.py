@@ -121,6 +121,14 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
+def _problems(settings: Settings, examples: Examples) -> int:
+    """How many could be solved at the same time, a thread each."""
+    if settings.objective.multiclass == "none":
+        return 1
+    labels = len(np.unique(examples.labels))
+    return labels if labels > 2 else 1
+
+
 def open_cluster(
     stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str
 ) -> tuple[Cluster, list[ShardDescription]]:
@@ -183,12 +191,14 @@ def open_cluster(
     examples = read()
     by, most = _divisible(settings, examples, config.local)
     threads = settings.algorithm.threads
-    count = config.local or max(1, min(cores // threads, most, examples.nnz // ENTRIES_WORTH_A_WORKER))
+    count = config.local or max(1, min(cores // (threads or 1), most, examples.nnz // ENTRIES_WORTH_A_WORKER))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {report.counted(count, 'worker')}")
     state = settings.recovery.checkpoint
     weights = None if settings.reading.weights is None else read_weights(settings.reading.weights, examples.n)
+    if threads is None:
+        threads = max(1, min(cores // count, _problems(settings, examples)))
     local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state, weights))
     cluster = connect(
         [

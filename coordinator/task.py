@@ -198,12 +198,18 @@ def begin(
 ) -> list[Begun]:
     """Begin the problems with every worker, to be solved at the same time.
 
+    Where there are as many as a worker has threads, they solve one each, and the shard stays whole: every further block
+    of the partition would cost passes.
+
     Parameters
     ----------
     posed : they differ in nothing but the labels
     stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
+    in_one_block = len(posed) >= max(shard.blocks for shard in shards) > 1
+    if in_one_block:
+        posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
     ready = cluster.start(
         shards,
         [(each.job, each.problem) for each in posed],
@@ -215,6 +221,7 @@ def begin(
         scaling=scaled,
         shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
+        in_one_block=in_one_block,
     )
     begun = [
         _begun(cluster, shards, each, settings, len(posed), ready, interrupted, stop or settings.stop, left_out)

@@ -96,17 +96,14 @@ class StateDirectory:
         except UsageError as error:
             raise UsageError(f"--state {directory}", error.requirement, error.remedy) from error
 
-    def newest(self, blocks: int) -> tuple[str, list[Snapshot]] | None:
-        """Job and states of the newest valid checkpoint of this shard; damaged ones are reported and ignored.
-
-        blocks : what the shard has now
-        """
+    def newest(self) -> tuple[str, list[Snapshot]] | None:
+        """Job and states of the newest valid checkpoint of this shard; damaged ones are reported and ignored."""
         found: list[tuple[int, int, str, list[Snapshot]]] = []
         for slot, path in enumerate(self._paths):
             if not path.exists():
                 continue
             try:
-                number, job_id, snapshots = self._read(path, blocks)
+                number, job_id, snapshots = self._read(path)
             except _FAULTS as error:
                 log.warning("checkpoint %s is damaged (%s) and ignored", path, error)
             else:
@@ -118,19 +115,19 @@ class StateDirectory:
         log.info("dual variables of job %s, round %d, taken from %s", job_id, snapshots[0].round, self._paths[slot])
         return job_id, snapshots
 
-    def _read(self, path: Path, blocks: int) -> tuple[int, str, list[Snapshot]]:
+    def _read(self, path: Path) -> tuple[int, str, list[Snapshot]]:
         # the archive checks a CRC-32 of every member as it is read
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             facts = json.loads(str(archive["facts"]))
             if facts["content_hash"] != self._hash:
                 raise ValueError("it belongs to another shard")
             snapshots = [
-                self._snapshot(archive, _suffix(problem), of_one, blocks)
+                self._snapshot(archive, _suffix(problem), of_one)
                 for problem, of_one in enumerate([facts, *facts.get("further", [])])
             ]
         return int(facts["number"]), str(facts["job_id"]), snapshots
 
-    def _snapshot(self, archive: Any, suffix: str, facts: dict[str, Any], blocks: int) -> Snapshot:
+    def _snapshot(self, archive: Any, suffix: str, facts: dict[str, Any]) -> Snapshot:
         """One problem's state, whose arrays have that suffix."""
         alpha, z = (self._array(archive, name + suffix, np.float64) for name in ("alpha", "z"))
         idle = self._array(archive, "idle" + suffix, np.uint8, 2 * LONGEST_REST)
@@ -142,7 +139,7 @@ class StateDirectory:
                 self._array(archive, "z_next" + suffix, np.float64),
                 float(told["gamma_theta"]),
                 float(told["fraction"]),
-                list(_cursors(told, blocks)),
+                list(_cursors(told)),
                 self._array(archive, "idle_next" + suffix, np.uint8, 2 * LONGEST_REST),
                 None if told["lineage"] is None else str(told["lineage"]),
                 bool(told["final"]),
@@ -151,7 +148,7 @@ class StateDirectory:
             int(facts["round"]),
             alpha,
             z,
-            _cursors(facts, blocks),
+            _cursors(facts),
             idle,
             None if facts["lineage"] is None else str(facts["lineage"]),
             pending,
@@ -245,7 +242,6 @@ def _arrays(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _cursors(facts: dict[str, Any], blocks: int) -> tuple[int, ...]:
-    """Where the order of visits stood; at its beginning when the shard had another number of blocks."""
-    cursors = tuple(int(cursor) for cursor in facts["cursors"])
-    return cursors if len(cursors) == blocks else (0,) * blocks
+def _cursors(facts: dict[str, Any]) -> tuple[int, ...]:
+    """Where the order of visits stood, by block."""
+    return tuple(int(cursor) for cursor in facts["cursors"])

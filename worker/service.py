@@ -32,7 +32,7 @@ from worker import folds, scaling
 from worker.adoption import Adopted
 from worker.checkpoint import StateDirectory
 from worker.local_solver import LocalSolver, RoundPlan
-from worker.shard import Shard, with_constant_feature
+from worker.shard import Shard, in_one_block, with_constant_feature
 from worker.state import DualState
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._states = states
         self._adopted = adopted
         if states is not None:
-            found = states.newest(len(shard.blocks))
+            found = states.newest()
             if found is not None:
                 job_id, snapshots = found
                 self._held = _HeldJob(job_id, [DualState.of(snapshot) for snapshot in snapshots])
@@ -355,8 +355,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             states = [DualState.zeros(shard.n, len(shard.blocks)) for _ in range(count)]
         else:
             states = held.states
-            if start.warm:
-                for state in states:
+            for state in states:
+                state.fit(len(shard.blocks))
+                if start.warm:
                     state.resync(0, None)
         self._held = _HeldJob(start.job_id, states)
         return states
@@ -400,6 +401,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         if start.HasField("bias") or start.scaling:
             work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(0, context, work)
+        if start.in_one_block:
+            shard = in_one_block(shard)
         solvers = [
             LocalSolver(
                 shard,
@@ -485,7 +488,11 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         def answer(each: _Asked) -> _Answered:
             return _answer(solvers[each.message.problem], states[each.message.problem], each)
 
-        answered = yield from self._computed(t, context, lambda: [answer(each) for each in asked])
+        # where the shard is one block its threads have nothing else to do
+        each_of: Callable[..., Iterator[_Answered]] = map
+        if len(asked) > 1 and len(solvers[0].shard.blocks) == 1 and self._blocks_pool is not None:
+            each_of = self._blocks_pool.map
+        answered = yield from self._computed(t, context, lambda: list(each_of(answer, asked)))
         finals = [final for state in states if (final := state.final) is not None]
         ends = len(finals) == len(states) and any(each.message.finish for each in asked)
         if self._states is not None and ends:

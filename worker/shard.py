@@ -134,6 +134,11 @@ def with_constant_feature(shard: Shard, value: float, feature: int) -> Shard:
     )
 
 
+def in_one_block(shard: Shard) -> Shard:
+    """The shard for a single thread."""
+    return replace(shard, blocks=cut_blocks(shard.indptr, 1))
+
+
 def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:
     """Cut the rows into at most `threads` contiguous blocks of about as many entries (at least one row) each."""
     n = len(indptr) - 1

@@ -183,6 +183,12 @@ class DualState:
         if pending is not None and pending.final and pending.lineage is not None:
             self.begin(self.round + 1, pending.lineage)
 
+    def fit(self, blocks: int) -> None:
+        """Stand at the beginning of the order of visits when the shard has had another number of blocks."""
+        for owner in (self, self.pending):
+            if owner is not None and len(owner.cursors) != blocks:
+                owner.cursors = [0] * blocks
+
     def restart(self) -> None:
         """z := alpha: drop the momentum (algorithm section 5)."""
         self.z[:] = self.alpha

@@ -75,7 +75,7 @@ def test_a_killed_worker_costs_no_classifier_a_round(
     classes.write_text(
         "".join(f"{label} {line.partition(' ')[2]}\n" for label, line in zip(labels, lines, strict=True))
     )
-    some = arena(classes, kept=kept)
+    some = arena(classes, kept=kept, threads=2 if kept else 1)
     train = ("--lam", "1e-3", "--tol", "1e-4", "--certify-every-round", "--multiclass", "ovr", "--local-epochs", "0.5")
     expected, model = some.undisturbed(*train)
     rounds = sorted(each["rounds"] for each in expected["classes"])

@@ -128,13 +128,27 @@ def test_each_is_together_what_it_is_alone(
 ) -> None:
     """Bit for bit and round for round: one that needs more rounds goes on when the others are done."""
 
-    def trained(size: int) -> tuple[bytes, dict[str, Any], list[str]]:
+    def trained(size: int, threads: int = 1) -> tuple[bytes, dict[str, Any], list[str]]:
         """Model, result, and the labels in the trace, so many solved at the same time."""
         monkeypatch.setattr(multiclass, "together", lambda *_: size)
         name, trace = (tmp_path / f"{what}{size}" for what in ("model", "trace"))
-        train = ["train", str(digits), "--local", "2", "--partition", by, "--loss", "logistic", "--local-epochs", "1"]
+        train = [
+            "train",
+            str(digits),
+            "--local",
+            "2",
+            "--threads",
+            str(threads),
+            "--partition",
+            by,
+            "--loss",
+            "logistic",
+        ]
         told = ["--multiclass", "ovr", "--model", str(name), "--trace", str(trace), "--quiet", "--certify-every-round"]
-        assert CliRunner().invoke(main, [*train, *told, "--lam", "0.01", "--tol", "1e-3"]).exit_code == 0
+        assert (
+            CliRunner().invoke(main, [*train, *told, "--lam", "0.01", "--tol", "1e-3", "--local-epochs", "1"]).exit_code
+            == 0
+        )
         labels = [json.loads(line)["label"] for line in trace.read_text().splitlines()]
         return name.read_bytes(), sidecar(name), labels
 
@@ -142,8 +156,10 @@ def test_each_is_together_what_it_is_alone(
     assert one_by_one == sorted(one_by_one, key=float)
     rounds = [each["rounds"] for each in result["classes"]]
     assert len(set(rounds)) > 1
-    for size in (4, 3) if by == "examples" else (3,):
-        together, other, labels = trained(size)
+    # threads solve problems, not blocks, where there are as many
+    for size, threads in ((4, 2), (3, 1)) if by == "examples" else ((4, 2),):
+        together, other, labels = trained(size, threads)
+        assert other["threads"] == threads
         assert together == alone
         for key in ("primal", "dual", "rounds", "data_passes", "restarts"):
             assert [each[key] for each in other["classes"]] == [each[key] for each in result["classes"]]

@@ -138,7 +138,7 @@ def test_who_is_visited_is_part_of_the_state(tmp_path: Path) -> None:
     directory = StateDirectory(tmp_path, "ab" * 32, np.arange(4))
     directory.write("job", [state.snapshot()])
     directory.close()
-    found = StateDirectory(tmp_path, "ab" * 32, np.arange(4)).newest(1)
+    found = StateDirectory(tmp_path, "ab" * 32, np.arange(4)).newest()
     assert found is not None
     np.testing.assert_array_equal(DualState.of(found[1][0]).active, state.active)
     marked = state.active
