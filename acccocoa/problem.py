@@ -12,11 +12,13 @@ FeatureProblem by features (section 1b, and l1_ratio = 0): the coordinates of (A
 Everything here is float64. The kernels of the workers are tested against it.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acccocoa import losses
 from acccocoa.errors import UsageError
@@ -292,7 +294,7 @@ class FeatureProblem:
     def f(self, v: Vector) -> float:
         """f(v) = (1/n) sum_i s_i loss(y_i, v_i), with a constant feature min over its weight; v has shape (n,)."""
         b = self.constant_weight(v)
-        value = float((self.s * losses.value(self.loss, self.y, self._shifted(v, b))).sum()) / self.n
+        value = losses.weighted_sum(self.loss, self.y, self._shifted(v, b), self.s) / self.n
         if self.constant is not None and self.constant.regularised:
             value += self.lam * (self.l1_ratio * abs(b) + 0.5 * (1.0 - self.l1_ratio) * b * b)
         return value
@@ -300,7 +302,10 @@ class FeatureProblem:
     def grad_f(self, v: Vector) -> Vector:
         """grad f(v), shape (n,)."""
         shifted = self._shifted(v, self.constant_weight(v))
-        return self.s * losses.derivative(self.loss, self.y, shifted) / self.n
+        gradient = losses.derivative(self.loss, self.y, shifted)
+        gradient *= self.s
+        gradient /= self.n
+        return gradient
 
     def predictions(self, v: Vector) -> Vector:
         """Those of the model with v = X alpha, with the constant feature; shape (n,)."""
@@ -340,6 +345,9 @@ class FeatureProblem:
 
     def f_conjugate(self, w: Vector) -> float:
         """(1/n) sum_i s_i loss*(n w_i / s_i); inf outside its domain; w has shape (n,)."""
+        if self.loss.quadratic and not (self._weightless is not None and w[self._weightless].any()):
+            a, b = self._parabola(w)
+            return 0.5 * a + b
         beta = -self.n * w
         if np.isfinite(self.loss.bound):
             # a gradient of f at the end of the domain may be beyond it in its last digit
@@ -367,13 +375,21 @@ class FeatureProblem:
     def _multiple(self, w: Vector, largest: float) -> float:
         """The best multiple of w among those that are feasible (l1_ratio = 1)."""
         limit = self.lam / largest if largest > 0 else np.inf
-        if self.loss_name == "squared":
-            # f*(c w) = c^2 a / 2 + c b: its minimum is at -b / a
-            a = self.n * float((w * w / np.where(self.s > 0, self.s, 1.0)).sum())
-            b = float(w @ self.y)
+        if self.loss.quadratic:
+            a, b = self._parabola(w)
             if a > 0:
                 return float(np.clip(-b / a, -limit, limit))
         return min(1.0, limit)
+
+    @functools.cached_property
+    def _weightless(self) -> NDArray[np.bool_] | None:
+        """Which examples weigh nothing, shape (n,); None: none."""
+        return None if self.s.all() else self.s == 0.0
+
+    def _parabola(self, w: Vector) -> tuple[float, float]:
+        """a and b of f*(c w) = c^2 a / 2 + c b, whose minimum is at c = -b / a; squared loss, w = 0 where s = 0."""
+        s = self.s if self._weightless is None else np.where(self._weightless, 1.0, self.s)
+        return self.n * float((w / s) @ w), float(w @ self.y)
 
     def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
         """See PrimalDual. As f* is 1/L-strongly convex, |w - w*|^2 <= 2 L gap (gap-safe screening, Ndiaye et al. 2017).

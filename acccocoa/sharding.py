@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from acccocoa import partition
 from acccocoa import sharding_kernels as kernels
 from acccocoa.errors import UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
@@ -298,7 +299,7 @@ def _by_features(
     occurring = int(np.count_nonzero(counts))
     if occurring < plan.shards:
         raise UsageError(f"--shards {plan.shards}", f"only {occurring} features occur", "cut fewer")
-    owners = _deal_columns(counts, occurring, plan)
+    owners = _deal_columns(counts, plan)
     n = summary.n
     entries = np.bincount(owners, counts, plan.shards).astype(np.int64)
     shards = [output.shard(plan, n, int(nnz), summary.spellings) for nnz in entries]
@@ -331,10 +332,10 @@ def _by_features(
     return [shard.entry() for shard in shards], summary
 
 
-def _deal_columns(counts: NDArray[np.int64], occurring: int, plan: Plan) -> NDArray[np.int32]:
-    """The shard of every column: the most frequent first, each to the shard that is lightest then; equals shuffled."""
-    shuffled = np.random.default_rng(plan.seed).permutation(len(counts))
-    order = shuffled[np.argsort(-counts[shuffled], kind="stable")][:occurring]
+def _deal_columns(counts: NDArray[np.int64], plan: Plan) -> NDArray[np.int32]:
+    """The shard of every column; see partition.deal_features."""
+    occurring = np.flatnonzero(counts)
     owners = np.zeros(len(counts), np.int32)
-    kernels.deal_columns(order, counts, np.zeros(plan.shards, np.uint64), owners)
+    for number, part in enumerate(partition.deal_features(counts[occurring], plan.shards, plan.seed)):
+        owners[occurring[part]] = number
     return owners

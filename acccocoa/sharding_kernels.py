@@ -88,19 +88,6 @@ def count_columns(indices: I32, counts: I64) -> None:
 
 
 @compiled
-def deal_columns(order: I64, counts: I64, loads: U64, owners: I32) -> None:
-    """Give every column that `order` names to the shard that is lightest then; a column weighs its entries and one."""
-    for k in range(len(order)):
-        column = order[k]
-        lightest = 0
-        for shard in range(1, len(loads)):
-            if loads[shard] < loads[lightest]:
-                lightest = shard
-        loads[lightest] += np.uint64(counts[column] + 1)
-        owners[column] = np.int32(lightest)
-
-
-@compiled
 def part_columns(
     indptr: I64,
     indices: I32,

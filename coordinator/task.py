@@ -15,7 +15,7 @@ from acccocoa import __version__
 from acccocoa.config import ClusterConfig, ObjectiveConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.folds import Fold
-from acccocoa.losses import Vector, loss
+from acccocoa.losses import Loss, Vector, loss
 from acccocoa.manifest import Manifest
 from acccocoa.model import Model
 from acccocoa.problem import FeatureProblem, Problem
@@ -33,6 +33,7 @@ from coordinator.schedule import (
     automatic_epochs,
     plan_work,
     sample_stride,
+    screened_epochs,
 )
 from coordinator.service import CoordinatorServer, CoordinatorService
 from coordinator.settings import Settings
@@ -45,9 +46,6 @@ SCREENING = {"working-set": 0.02, "safe": 1.0, "none": None}
 """Share of the ball that holds the optimum; see Training. With a small one few features are visited that are 0 in the
 end, and no more rounds are needed (Lasso, news20-like, K = 2, lam / lam_max 0.1 / 0.02 / 0.005, every third round
 certified, passes over the data: 42 / 95 / 156 with all of it, 26 / 48 / 89 with 0.03, 23 / 45 / 78 with 0.01)."""
-
-SCREENED_EPOCHS = 1.0
-"""Passes in a round where features are left out: they are short, what travels is not."""
 
 EXIT_CODES = {"converged": 0, "max_rounds": 3, "max_seconds": 3, "interrupted": 130}
 """By the status of a run; see worst_status."""
@@ -258,7 +256,7 @@ def _begun(
     )
     screening = SCREENING[algorithm.screening] if job.by_features and problem.l1_ratio > 0.0 else None
     epochs = _epochs(
-        settings, job, shards, cluster, screening is not None, together
+        settings, job, shards, cluster, None if screening is None else problem.loss, together
     )  # with --round-seconds: until something has been measured
     seconds = algorithm.round_seconds
     training = Training(
@@ -287,21 +285,26 @@ def _epochs(
     job: Job,
     shards: Sequence[ShardDescription],
     cluster: Cluster,
-    screened: bool,
+    screened: Loss | None,
     together: int,
 ) -> float:
-    """Passes a worker makes in a round of each of so many problems."""
+    """Passes a worker makes in a round of each of so many problems. screened : the loss, where features are left out"""
     if settings.algorithm.local_epochs is not None:
         return settings.algorithm.local_epochs
-    if screened:
-        return SCREENED_EPOCHS
+    entries = max(shard.nnz for shard in shards)
+    support = max(len(link.support) for link in cluster.links)
+    loopback = all(is_loopback(split_address(link.address)[0]) for link in cluster.links)
+    if screened is not None:
+        return screened_epochs(
+            entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
+        )
     return automatic_epochs(
-        entries=max(shard.nnz for shard in shards),
+        entries=entries,
         rows=max(shard.n for shard in shards),
-        support=max(len(link.support) for link in cluster.links),
+        support=support,
         workers=len(shards),
         blocks=job.blocks,
-        loopback=all(is_loopback(split_address(link.address)[0]) for link in cluster.links),
+        loopback=loopback,
         together=together,
     )
 

@@ -240,7 +240,7 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
 
 
 def build_by_features(examples: Examples, source_hash: str, part: int = 0, parts: int = 1, threads: int = 1) -> Shard:
-    """Make a shard of a part of the features that occur in the examples, dealt as rows are dealt.
+    """Make a shard of a part of the features that occur in the examples; see partition.deal_features.
 
     Raises
     ------
@@ -255,7 +255,7 @@ def build_by_features(examples: Examples, source_hash: str, part: int = 0, parts
     n, d = examples.n, examples.d
     matrix = scipy.sparse.csr_array((examples.values, examples.indices, examples.indptr), shape=(n, d)).tocsc()
     occurs = np.flatnonzero(np.diff(matrix.indptr))
-    chosen = occurs[partition.cut_examples(np.diff(matrix.indptr)[occurs], part, parts)]
+    chosen = occurs[partition.cut_features(np.diff(matrix.indptr)[occurs], part, parts)]
     columns = Examples(
         indptr=matrix.indptr.astype(np.int64),
         indices=matrix.indices.astype(np.int32),

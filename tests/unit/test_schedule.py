@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from coordinator.schedule import automatic_epochs, plan_work
+from coordinator.schedule import automatic_epochs, plan_work, screened_epochs
 
 
 def epochs(entries: int, rows: int, support: int, k: int, loopback: bool = True) -> float:
@@ -40,3 +40,24 @@ def test_rounds_are_longer_over_a_network_and_with_more_to_send(k: int) -> None:
 
 def test_data_without_entries_has_a_plan_too() -> None:
     assert plan_work([1], automatic_epochs(0, 0, 0, 1, 1, True)).visits == (1,)
+
+
+FLIGHTS = (3_600_000, 9_625, 327_346)
+
+
+@pytest.mark.parametrize(
+    ("entries", "support", "k", "expected"),
+    [
+        (FLIGHTS[0], FLIGHTS[2], 1, 8.0),
+        (FLIGHTS[0], FLIGHTS[2], 2, 4.0),
+        (9_100_000, 20_000, 1, 8.0),
+        (9_100_000, 20_000, 2, 2.0),
+    ],
+)
+def test_where_features_are_left_out_rounds_have_several_passes(
+    entries: int, support: int, k: int, expected: float
+) -> None:
+    assert screened_epochs(entries // k, support, k, k, loopback=True) == expected
+    assert screened_epochs(entries // k, support, k, k, loopback=False) >= expected
+    assert screened_epochs(entries // k, support, k, k, loopback=True, quadratic=False) == 2.0
+    assert screened_epochs(0, 0, k, k, loopback=True) == 1.0
