@@ -84,8 +84,13 @@ def _prefix(target: Path) -> str:
     return f".acccocoa-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
 
 
-def _create_beside(target: Path) -> tuple[Path, int]:
-    """Create an empty file in the directory of `target`, locked; returns its path and an open descriptor."""
+def create_beside(target: Path) -> tuple[Path, int]:
+    """Create an empty file in the directory of `target`, locked; returns its path and an open descriptor.
+
+    Raises
+    ------
+    OSError : nothing can be created there
+    """
     temporary = target.with_name(f"{_prefix(target)}{secrets.token_hex(8)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     with suppress(OSError):  # a file system without locks: nothing is swept there
@@ -142,7 +147,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target, mode = _destination(path)
     with _naming(path):
-        temporary, descriptor = _create_beside(target)
+        temporary, descriptor = create_beside(target)
     try:
         file = io.BufferedWriter(_Output(descriptor, path))
         try:
@@ -180,7 +185,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target, _ = _destination(path)
     sweep(target)
     with _naming(path):
-        temporary, descriptor = _create_beside(target)
+        temporary, descriptor = create_beside(target)
         os.close(descriptor)
         temporary.unlink()
 
@@ -197,7 +202,7 @@ def room(path: str | os.PathLike[str], size: int) -> Iterator[Callable[[], None]
     """
     target, _ = _destination(path)
     with _naming(path):
-        temporary, descriptor = _create_beside(target)
+        temporary, descriptor = create_beside(target)
         try:
             temporary.unlink()
             os.posix_fallocate(descriptor, 0, max(1, size))

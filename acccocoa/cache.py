@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
 
-from acccocoa import libsvm, objectstore, shardfile
+from acccocoa import atomic, libsvm, objectstore, shardfile
 from acccocoa.errors import AcccocoaError, DataError
 from acccocoa.shardfile import Stored
 
@@ -42,6 +41,12 @@ LEAST_BYTES: Final = 1 << 20
 """Shorter text is parsed as fast as a cache is found."""
 
 RECENT_NS: Final = 2 * 10**9
+
+TURN_SECONDS: Final = 10.0
+TURN_BYTES_PER_SECOND: Final = 10e6
+"""How long to wait for another process that reads the same file: so long, and as long as a slow one takes."""
+
+TURN_LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,9 @@ def _writable(path: Path) -> bool:
 
 @contextmanager
 def _turn(source: _Source) -> Iterator[None]:
-    """Wait while another process reads the same file to cache it. Where files cannot be locked, nobody waits."""
+    """Wait while another process reads the same file to cache it, but not for ever: it may have been stopped, or the
+    file may be locked by another program. Where files cannot be locked, nobody waits.
+    """
     try:
         descriptor = None if source.etag is not None else os.open(source.name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -197,11 +204,32 @@ def _turn(source: _Source) -> Iterator[None]:
     try:
         if descriptor is not None:
             with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _lock(descriptor, source)
         yield
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _lock(descriptor: int, source: _Source) -> None:
+    patience = TURN_SECONDS + source.size / TURN_BYTES_PER_SECOND
+    deadline = time.monotonic() + patience
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                log.warning(
+                    "%s: is still locked by another process after %.0f s, and read anyway", source.name, patience
+                )
+                return
+            if not told:
+                log.info("%s: waits up to %.0f s for another process that reads it", source.name, patience)
+                told = True
+            time.sleep(TURN_LOOK_SECONDS)
+        else:
+            return
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -254,26 +282,28 @@ def _same(entry: Mapping[str, Any], source: _Source) -> bool:
 
 def _keep(made: Stored, paths: Sequence[Path]) -> Stored:
     """Write a cache; returns what was made, mapped from it so that memory is free, or as it is where none can be."""
-    written = put(
-        paths,
-        lambda file: shardfile.write_to(file, made.examples, made.about),
-        lambda path: shardfile.load(path, verify=False),
-    )
+
+    def mapped(path: Path) -> Stored:
+        return replace(shardfile.load(path, verify=False), verified=True)  # it is what has just been written
+
+    written = put(paths, lambda file: shardfile.write_to(file, made.examples, made.about), mapped)
     return made if written is None else written
 
 
 def put(paths: Sequence[Path], write: Callable[[BinaryIO], object], load: Callable[[Path], T]) -> T | None:
     """Make the first of these files that can be made; returns what was loaded from it, None when none could be.
 
-    The file appears under its name when it is complete and has been loaded.
+    The file appears under its name when it is complete and has been loaded. What killed processes have left there of
+    writing it goes.
     """
     for path in paths:
-        temporary = path.with_name(f".acccocoa-{secrets.token_hex(8)}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.sweep(path)
+            temporary, descriptor = atomic.create_beside(path)
             try:
-                with temporary.open("xb") as file:
-                    write(cast(BinaryIO, file))
+                with open(descriptor, "wb") as file:  # noqa: PTH123  # which is locked
+                    write(file)
                 loaded = load(temporary)
                 temporary.replace(path)
             finally:

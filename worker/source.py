@@ -5,7 +5,7 @@ import functools
 import os
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -96,21 +96,18 @@ def load(
         loading.load, [name], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads, places=places
     )
     found = reading(verify=False)
-    digest, part = found.content_hash, found.part
-    if part is not None and part.by != by:
-        if part.by == "examples" or match is not None:
-            raise UsageError(f"--by {by}", f"{name} was cut by {part.by}", f"serve it by {part.by}")
-        by = part.by
-    if match is not None:
-        part = Part(digest, number, parts, by)
-        digest = dealing.part_hash(digest, number, parts)
-    digest = dealing.hash_by(digest, by)
-    homes = _homes(name, number, parts, by, places)
-    shard = kept.find(homes, digest, threads)
+    identity = _identity(found, name, match is not None, number, parts, by)
+    homes = _homes(name, number, parts, identity.by, places)
+    shard = kept.find(homes, identity.digest, threads)
     if shard is None:
         if not found.verified:
             found = reading()
-        shard = kept.keep(homes, _build(found.examples, digest, number, parts, by, threads), threads)
+            # the file may have been replaced meanwhile
+            identity = _identity(found, name, match is not None, number, parts, by)
+            homes = _homes(name, number, parts, identity.by, places)
+        made = _build(found.examples, identity.digest, number, parts, identity.by, threads)
+        shard = kept.keep(homes, made, threads)
+    digest, part, by = identity.digest, identity.part, identity.by
     if weights is not None:
         of_examples = read_weights(weights, found.examples.n)
         shard = replace(
@@ -142,6 +139,28 @@ def load(
         part=part,
         sizes=sizes,
     )
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """What the worker's shard is: the hash of what it is made from, the part it is of a whole, and how that is cut."""
+
+    digest: str
+    part: Part | None
+    by: By
+
+
+def _identity(found: loading.Loaded, name: str, cut: bool, number: int, parts: int, by: By) -> _Identity:
+    """cut : it is part `number` of `parts` of what was found"""
+    digest, part = found.content_hash, found.part
+    if part is not None and part.by != by:
+        if part.by == "examples" or cut:
+            raise UsageError(f"--by {by}", f"{name} was cut by {part.by}", f"serve it by {part.by}")
+        by = part.by
+    if cut:
+        part = Part(digest, number, parts, by)
+        digest = dealing.part_hash(digest, number, parts)
+    return _Identity(dealing.hash_by(digest, by), part, by)
 
 
 def _homes(name: str, number: int, parts: int, by: By, places: Places) -> list[Path]:

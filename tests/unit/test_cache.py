@@ -458,3 +458,22 @@ def test_a_reader_keeps_what_it_mapped(text: Path) -> None:
     text.write_bytes(OTHER)
     read(text)
     assert shardfile.content_hash(found.examples) == digest
+
+
+def test_nobody_waits_for_ever(text: Path, parsed: Parsed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program may have locked the file, or a process that reads it been stopped."""
+    monkeypatch.setattr(cache, "TURN_SECONDS", 0.1)
+    with text.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        read(text)
+    assert parsed() == 1
+
+
+def test_what_a_killed_process_has_left_goes(text: Path) -> None:
+    killed = "import os, pathlib, sys; from acccocoa import cache; die = lambda _: os.kill(os.getpid(), 9);"
+    command = [sys.executable, "-c", f"{killed} cache.put([pathlib.Path(sys.argv[1])], die, die)", str(beside(text))]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    assert list(text.parent.glob(".acccocoa-*")) != []
+    read(text)
+    assert list(text.parent.glob(".acccocoa-*")) == []
+    assert beside(text).exists()

@@ -181,3 +181,25 @@ def test_what_is_mapped_can_be_written_to_and_stays(text: Path) -> None:
     shard = load(text).shard
     shard.values[:] = 0
     assert load(text).shard.values.any()
+
+
+def test_a_file_that_is_replaced_between_two_looks_at_it(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept says what it was made from, not what was there a moment before."""
+    load(text)
+    beside = cache.homes([str(text)], Places(), kept.SUFFIX)
+    beside[0].unlink()
+    other = SPARSE.replace("0.5", "0.7")
+    real = kept.find
+
+    def replaced(*arguments: object) -> Shard | None:
+        found = real(*arguments)  # type: ignore[arg-type]  # as they come
+        replace_file(text, other.encode())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "find", replaced)
+        between = load(text)
+    anew = source.load(str(text))
+    same(between.shard, anew.shard)
+    replace_file(text, SPARSE.encode())
+    same(load(text).shard, source.load(str(text)).shard)
