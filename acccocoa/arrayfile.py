@@ -7,6 +7,7 @@ a 64-byte boundary, little-endian.
 
 import json
 import os
+import weakref
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -84,9 +85,10 @@ class Mapped:
     """
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes) -> None:
-        self._path = path
-        self._size = Path(path).stat().st_size
-        with Path(path).open("rb") as stream:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._size, _ = self._opened = self._seen()
+        with self._stream() as stream:
             if stream.read(len(magic)) != magic:
                 raise ValueError("begins in another way")
             length = int.from_bytes(stream.read(8), "little")
@@ -96,6 +98,21 @@ class Mapped:
             raise ValueError("has a damaged header")
         self.header: dict[str, Any] = json.loads(text)
         self._begin = data_begin(magic, length)
+
+    def _stream(self) -> BinaryIO:
+        return open(self._descriptor, "rb", closefd=False)  # which is that one, whatever its name is now
+
+    def _seen(self) -> tuple[int, int]:
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
+
+    @property
+    def changed(self) -> bool:
+        """Somebody has written to the file since it was opened: its arrays may have other values now.
+
+        A file that was replaced, or removed, stays what it was for whoever has mapped it.
+        """
+        return self._seen() != self._opened
 
     def array(self, name: str, dtypes: Collection[str], mode: Literal["r", "c"] = "r") -> NDArray[Any]:
         """The array of that name, shape (length,).
@@ -119,4 +136,5 @@ class Mapped:
             raise ValueError("an array reaches beyond the end of the file")
         if length == 0:
             return np.empty(0, dtype=dtype)
-        return np.memmap(self._path, dtype=dtype, mode=mode, offset=offset, shape=(length,))
+        with self._stream() as stream:
+            return np.memmap(stream, dtype=dtype, mode=mode, offset=offset, shape=(length,))

@@ -1,5 +1,6 @@
 """acccocoa-worker: argv -> settings -> run."""
 
+import faulthandler
 import logging
 import os
 import signal
@@ -133,6 +134,7 @@ def serve(
         if not serving.is_set():
             sys.exit(0)  # in the middle of loading a shard: there is nothing to finish
 
+    faulthandler.enable()  # a mapped file that is cut short ends the process: not without a word
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     if exit_with_stdin:

@@ -70,7 +70,8 @@ def keep(paths: Sequence[Path], shard: Shard, threads: int) -> Shard:
     }
 
     def mapped(path: Path) -> Shard:
-        return replace(shard, **_mapped(arrayfile.Mapped(path, MAGIC)))
+        file = arrayfile.Mapped(path, MAGIC)
+        return replace(shard, **_mapped(file), mapped=file)
 
     written = cache.put(paths, lambda out: arrayfile.write_to(out, MAGIC, about, arrays), mapped)
     return shard if written is None else written
@@ -98,7 +99,7 @@ def _load(path: Path, content_hash: str, threads: int) -> Shard | None:
             log.warning("%s: is damaged, and made again", path)
             return None
         numbers: dict[str, Any] = {name: header[name] for name in _NUMBERS}
-        return Shard(**arrays, **numbers, blocks=cut_blocks(arrays["indptr"], threads))
+        return Shard(**arrays, **numbers, blocks=cut_blocks(arrays["indptr"], threads), mapped=file)
     except (OSError, KeyError, TypeError, ValueError, OverflowError) as error:
         log.info("%s: cannot be used (%s)", path, error)
         return None

@@ -262,6 +262,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             shard = self._require_holdings().shard
             _check_meant(request.content_hash, shard)
             numbers, values = self._measured(request, shard)
+            _check_intact(shard)
         except _Refused as refused:
             _abort(context, refused.code, str(refused))
         first, numbers_pieces = codec.encode(numbers)
@@ -301,6 +302,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             try:
                 start = inbox.start()
                 _check_fits(start, holdings.shard)
+                _check_intact(holdings.shard)
                 divisors = inbox.divisors(start, len(holdings.shard.support))
             finally:
                 impatience.cancel()
@@ -527,11 +529,14 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         try:
             while True:
                 try:
-                    return future.result(timeout=HEARTBEAT_SECONDS)
+                    result = future.result(timeout=HEARTBEAT_SECONDS)
                 except FutureTimeout:
                     if not context.is_active():
                         raise _Refused(grpc.StatusCode.ABORTED, "the coordinator has gone") from None
                     yield pb.SolveReply(heartbeat=pb.Heartbeat(round=round_number))
+                else:
+                    _check_intact(self._require_holdings().shard)
+                    return result
         finally:
             # the state belongs to the computation until it is done, whatever became of the stream
             wait_for([future])
@@ -542,6 +547,15 @@ def _check_meant(content_hash: str, shard: Shard) -> None:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the job means shard {content_hash[:12]}, this worker holds {shard.content_hash[:12]}",
+        )
+
+
+def _check_intact(shard: Shard) -> None:
+    """What was computed is of the data that the shard was made from."""
+    if shard.mapped is not None and shard.mapped.changed:
+        raise _Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "somebody has written to the file its shard is mapped from (*.acccocoa-shard); start the worker again",
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import partition
+from acccocoa import arrayfile, partition
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from worker import kernels
@@ -68,6 +68,7 @@ class Shard:
         labels, shape (d,), are theirs
     features : by features, largest 0-based feature number in all of the data + 1
     weights : of the examples, float64, in the order of `labels`; None: all 1
+    mapped : the file that arrays are mapped from, if they are
     """
 
     indptr: NDArray[np.uint64]
@@ -84,6 +85,7 @@ class Shard:
     by_features: bool = False
     features: int = 0
     weights: NDArray[np.float64] | None = None
+    mapped: arrayfile.Mapped | None = None
 
     @property
     def n(self) -> int:
