@@ -374,13 +374,15 @@ class WorkerLink:
 
     def push_again(self, but: Collection[int]) -> None:
         """Send what is outstanding again, after `reopen`. but : problems whose rounds are given up"""
-        self.push(
-            [
-                replace(each, request=replace(each.request, repeats_w=False))
-                for each in self._outstanding
-                if each.problem not in but
-            ]
-        )
+        asked = [
+            replace(each, request=replace(each.request, repeats_w=False))
+            for each in self._outstanding
+            if each.problem not in but
+        ]
+        if asked:
+            self.push(asked)
+        else:
+            self._outstanding = []
 
     def replay(self, asked: Asked) -> None:
         """Have the worker solve a round again, after `reopen`, whose answer has been taken in already."""

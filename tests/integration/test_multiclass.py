@@ -1,6 +1,8 @@
 """--multiclass ovr: one classifier a label over the same shards, as LIBLINEAR makes them."""
 
 import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ from liblinear import liblinearutil
 from sklearn.datasets import load_digits
 
 from acccocoa import model
-from coordinator import multiclass
+from coordinator import cluster, multiclass
 from coordinator.cli import main
 from coordinator.handshake import Job, ShardDescription
 from tests.cluster import recompute
 from tests.integration.data import only_json, sidecar
-from tests.integration.processes import Launcher
+from tests.integration.processes import Launcher, wait_until
 
 LAM = 1e-3
 
@@ -164,6 +166,55 @@ def test_each_is_together_what_it_is_alone(
         for key in ("primal", "dual", "rounds", "data_passes", "restarts"):
             assert [each[key] for each in other["classes"]] == [each[key] for each in result["classes"]]
         assert labels[0] != labels[1]
+
+
+def test_classifiers_go_on_from_what_is_left_of_a_worker(
+    launch: Launcher, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back without any state, and nobody remembers the rounds there were: those under way resync."""
+    workers = launch.workers(digits, 2)
+    trace = tmp_path / "trace"
+    addresses = ",".join(worker.address for worker in workers)
+    train = [
+        "train",
+        "--workers",
+        addresses,
+        "--lam",
+        "1e-4",
+        "--tol",
+        "1e-5",
+        "--multiclass",
+        "ovr",
+        "--json",
+        "--quiet",
+    ]
+    told = ["--trace", str(trace), "--certify-every-round", "--local-epochs", "0.5"]
+    expected = only_json(CliRunner().invoke(main, [*train, *told]).stdout)
+    rounds = [each["rounds"] for each in expected["classes"]]
+    trace.unlink()
+
+    def replace_one() -> None:
+        """When one classifier is certified and another is not."""
+        wait_until(lambda: trace.exists() and f'"round": {(min(rounds) + max(rounds)) // 2},' in trace.read_text(), "")
+        workers[1].signal(signal.SIGKILL)
+        workers[1].finish()
+        launch.worker(f"{digits}#1/2", listen=workers[1].address)
+
+    monkeypatch.setattr(cluster, "LOG_ROUNDS", 1)
+    with ThreadPoolExecutor(1) as pool:
+        replaced = pool.submit(replace_one)
+        again = CliRunner().invoke(main, [*train, *told])
+        assert again.exit_code == 0, again.stderr
+        result = only_json(again.stdout)
+        replaced.result()
+    assert (result["status"], result["reconnects"], result["replayed"]) == ("converged", 1, 0)
+    for one, other in zip(expected["classes"], result["classes"], strict=True):
+        assert one["primal"] == pytest.approx(other["primal"], rel=2e-5)
+        assert other["resyncs"] <= 1
+    # those that were certified by then stand
+    assert 0 < result["resyncs"] < 4
+    first = int(np.argmin(rounds))
+    assert result["classes"][first]["primal"] == expected["classes"][first]["primal"]
 
 
 def test_as_many_are_solved_together_as_the_data_has_room_for() -> None:
