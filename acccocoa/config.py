@@ -330,7 +330,8 @@ class AlgorithmConfig:
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
-        "threads of each worker started by --local; default 1, with --multiclass ovr as many as there are cores for",
+        "threads of each worker started by --local; default 1, with --multiclass ovr, or an l1 norm by features, as "
+        "many as there are cores for",
         metavar="T",
         type=int,
     )

@@ -126,10 +126,10 @@ def calibrate(peer: str, design: Design, lam: float) -> tuple[float, float, floa
     return None
 
 
-def ours(design: Design, lam: float, local: int) -> dict[str, Any]:
+def ours(design: Design, lam: float, options: str) -> dict[str, Any]:
     """The --json object of a run."""
     command = [sys.executable, "-m", "coordinator", "train", str(design.path), "--loss", "squared", "--l1-ratio", "1"]
-    command += ["--lam", repr(lam), "--tol", repr(TARGET), "--local", str(local), "--json", "--quiet"]
+    command += ["--lam", repr(lam), "--tol", repr(TARGET), "--json", "--quiet", *options.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -137,10 +137,15 @@ def ours(design: Design, lam: float, local: int) -> dict[str, Any]:
 
 @click.command(help=__doc__)
 @click.option("--data", "names", multiple=True, type=click.Choice(DATA), default=DATA[:1], show_default=True)
-@click.option("--local", default=2, show_default=True, type=click.IntRange(1), help="our workers")
+@click.option("--ours", "ours_", multiple=True, default=("", "--local 2"), help="our options, each is a line")
+@click.option(
+    "--peer", "peers", multiple=True, type=click.Choice(tuple(PEERS)), default=tuple(PEERS), show_default=True
+)
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="keeps the data [a temporary one]")
-def main(names: tuple[str, ...], local: int, repeat: int, data_dir: Path | None) -> None:
+def main(
+    names: tuple[str, ...], ours_: tuple[str, ...], peers: tuple[str, ...], repeat: int, data_dir: Path | None
+) -> None:
     directory = data_dir or Path(tempfile.gettempdir()) / "acccocoa-benchmarks"
     for name in names:
         design = Design.of(file(name, directory))
@@ -148,34 +153,34 @@ def main(names: tuple[str, ...], local: int, repeat: int, data_dir: Path | None)
         click.echo(f"\n{name}: {n} x {d}, {design.x.nnz} entries, lam_max {design.largest:.6g}")
         click.echo(f"{'lam/lam_max':>12} {'':24} {'seconds':>8} {'relative gap':>13} {'primal':>16}")
         for ratio in RATIOS:
-            for line in compare(design, ratio, local, repeat):
+            for line in compare(design, ratio, ours_, peers, repeat):
                 click.echo(line)
 
 
-def compare(design: Design, ratio: float, local: int, repeat: int) -> list[str]:
-    """The lines of one lam."""
+def compare(design: Design, ratio: float, settings: tuple[str, ...], peers: tuple[str, ...], repeat: int) -> list[str]:
+    """The lines of one lam: of our settings, then of the peers."""
     lam = ratio * design.largest
-    settings = {peer: calibrate(peer, design, lam) for peer in PEERS}
-    seconds: dict[str, list[float]] = {"acccocoa": [], **{peer: [] for peer in PEERS}}
+    reached = {peer: calibrate(peer, design, lam) for peer in peers}
+    seconds: dict[str, list[float]] = {each: [] for each in (*settings, *peers)}
+    runs: dict[str, dict[str, Any]] = {}
     for _ in range(repeat):
-        run = ours(design, lam, local)
-        seconds["acccocoa"].append(run["seconds"]["solve"])
-        for peer, found in settings.items():
+        for options in settings:
+            runs[options] = ours(design, lam, options)
+            seconds[options].append(runs[options]["seconds"]["solve"])
+        for peer, found in reached.items():
             if found is not None:
                 seconds[peer].append(fit(PEERS[peer](lam, found[0]), design))
-    lines = [
-        f"{ratio:>12g} {f'acccocoa --local {local}':24} {statistics.median(seconds['acccocoa']):>8.2f} "
-        f"{run['relative_gap']:>13.1e} {run['primal']:>16.12f}"
-    ]
-    for peer, found in settings.items():
+    lines = []
+    for options, run in runs.items():
+        median, name = statistics.median(seconds[options]), f"acccocoa {options}"
+        lines.append(f"{ratio:>12g} {name:24} {median:>8.2f} {run['relative_gap']:>13.1e} {run['primal']:>16.12f}")
+    for peer, found in reached.items():
         if found is None:
             lines.append(f"{ratio:>12g} {peer:24} does not reach {TARGET:g}")
-        else:
-            tolerance, gap, primal = found
-            lines.append(
-                f"{ratio:>12g} {f'{peer}, tol {tolerance:g}':24} {statistics.median(seconds[peer]):>8.2f} "
-                f"{gap:>13.1e} {primal:>16.12f}"
-            )
+            continue
+        tolerance, gap, primal = found
+        median, name = statistics.median(seconds[peer]), f"{peer}, tol {tolerance:g}"
+        lines.append(f"{ratio:>12g} {name:24} {median:>8.2f} {gap:>13.1e} {primal:>16.12f}")
     return lines
 
 

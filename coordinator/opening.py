@@ -121,6 +121,14 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
+def _threads(settings: Settings, examples: Examples, by: str, cores: int) -> int:
+    """Of a worker that has so many cores, as far as they cost no passes: a problem each, or all for certificates."""
+    objective = settings.objective
+    if by == "features" and objective.l1_ratio > 0.0 and settings.algorithm.screening != "none":
+        return max(1, cores)
+    return max(1, min(cores, _problems(settings, examples)))
+
+
 def _problems(settings: Settings, examples: Examples) -> int:
     """How many could be solved at the same time, a thread each."""
     if settings.objective.multiclass == "none":
@@ -198,7 +206,7 @@ def open_cluster(
     state = settings.recovery.checkpoint
     weights = None if settings.reading.weights is None else read_weights(settings.reading.weights, examples.n)
     if threads is None:
-        threads = max(1, min(cores // count, _problems(settings, examples)))
+        threads = _threads(settings, examples, by, cores // count)
     local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state, weights))
     cluster = connect(
         [

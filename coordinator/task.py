@@ -197,7 +197,8 @@ def begin(
     """Begin the problems with every worker, to be solved at the same time.
 
     Where there are as many as a worker has threads, they solve one each, and the shard stays whole: every further block
-    of the partition would cost passes.
+    of the partition would cost passes. It stays so, too, where features are left out: what takes time is the
+    certificate, which threads compute together without blocks.
 
     Parameters
     ----------
@@ -205,7 +206,9 @@ def begin(
     stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
-    in_one_block = len(posed) >= max(shard.blocks for shard in shards) > 1
+    threads = max(shard.blocks for shard in shards)
+    screened = all(_screening(settings, each) is not None for each in posed)
+    in_one_block = threads > 1 and (screened or len(posed) >= threads)
     if in_one_block:
         posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
     ready = cluster.start(
@@ -227,6 +230,13 @@ def begin(
     ]
     cluster.give_up = lambda: any(each.training.limit() in ("interrupted", "max_seconds") for each in begun)
     return begun
+
+
+def _screening(settings: Settings, posed: Posed) -> float | None:
+    """Share of the ball in which features count; None: none is left out."""
+    if not (posed.job.by_features and posed.problem.l1_ratio > 0.0):
+        return None
+    return SCREENING[settings.algorithm.screening]
 
 
 def _begun(
@@ -254,7 +264,7 @@ def _begun(
         algorithm.accelerate,
         algorithm.restart,
     )
-    screening = SCREENING[algorithm.screening] if job.by_features and problem.l1_ratio > 0.0 else None
+    screening = _screening(settings, posed)
     epochs = _epochs(
         settings, job, shards, cluster, None if screening is None else problem.loss, together
     )  # with --round-seconds: until something has been measured

@@ -18,7 +18,7 @@ from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
 from worker import kernels
-from worker.shard import Block, Shard
+from worker.shard import Block, Shard, cut_blocks
 from worker.state import DualState, Pending, into_domain
 
 T = TypeVar("T")
@@ -87,6 +87,7 @@ class LocalSolver:
     left_out : by examples, bool, shape (n,): those that weigh 0 until they are scored; None: none
     shrinking : rows whose dual variables do not move rest for some passes (most are at a bound, and stay there); the
         work saved goes to the others, so that a round visits as many rows as without
+    threads : of the pool, where this solver has it for itself; what needs no blocks uses all of them
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class LocalSolver:
         label_weights: Mapping[float, float] | None = None,
         left_out: NDArray[np.bool_] | None = None,
         shrinking: bool = False,
+        threads: int = 1,
     ) -> None:
         self.shard = shard
         self.problem = problem
@@ -109,6 +111,7 @@ class LocalSolver:
         self.shrinking = shrinking
         self._pool = pool
         self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
+        self._pieces = cut_blocks(shard.indptr, threads) if threads > len(shard.blocks) else shard.blocks
         self._norms = np.empty(0) if problem.labelled else np.sqrt(shard.squared_norms)
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
@@ -127,7 +130,9 @@ class LocalSolver:
 
     def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
         """Run the work on every block at the same time; results in the order of the blocks."""
-        blocks = self.shard.blocks
+        return self._each(self.shard.blocks, work)
+
+    def _each(self, blocks: Sequence[Block], work: Callable[[int, Block], T]) -> list[T]:
         if len(blocks) == 1:
             return [work(0, blocks[0])]
         return list(self._pool.map(work, range(len(blocks)), blocks))
@@ -163,10 +168,11 @@ class LocalSolver:
         known, p = self._products
         if known is not w:
             shard, p = self.shard, np.empty(self.shard.n)
-            self._each_block(
-                lambda _, block: kernels.products(
-                    shard.indptr, shard.indices, shard.values, w, block.first, block.last, p
-                )
+            self._each(
+                self._pieces,
+                lambda _, piece: kernels.products(
+                    shard.indptr, shard.indices, shard.values, w, piece.first, piece.last, p
+                ),
             )
             self._products = w, p
         return p

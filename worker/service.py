@@ -403,6 +403,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         if start.HasField("bias") or start.scaling:
             work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(0, context, work)
+        threads = len(shard.blocks) if len(problems) == 1 else 1
         if start.in_one_block:
             shard = in_one_block(shard)
         solvers = [
@@ -416,6 +417,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 label_weights={entry.label: entry.weight for entry in problem.label_weights},
                 left_out=left_out,
                 shrinking=start.shrinking,
+                threads=threads,
             )
             for problem, part in zip(start.problems, problems, strict=True)
         ]

@@ -80,3 +80,17 @@ def test_certificates_do_not_change_the_run(launch: Launcher, addresses: str) ->
     assert traces["seldom"].keys() < traces["always"].keys() == set(range(41))
     for number, line in traces["seldom"].items():
         assert (line["primal"], line["dual"]) == (traces["always"][number]["primal"], traces["always"][number]["dual"])
+
+
+def test_a_lasso_whatever_the_threads(launch: Launcher, sparse: Path) -> None:
+    """By features with an l1 norm threads share the certificates; a worker's features stay one block."""
+    lasso = ("coordinator", "train", sparse, "--loss", "squared", "--l1-ratio", 1, "--lam", 1e-2, "--tol", 1e-9)
+    models, rounds = set(), set()
+    for threads in (1, 3):
+        done = launch.run(*lasso, "--local", 2, "--threads", threads, "--json", "--quiet", "--model", "m")
+        assert done.exit_code == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert (result["threads"], result["sigma"]) == (threads, 2.0)
+        rounds.add(result["rounds"])
+        models.add((launch.directory / "m").read_bytes())
+    assert len(models) == len(rounds) == 1
