@@ -84,10 +84,11 @@ def test_certificates_do_not_change_the_run(launch: Launcher, addresses: str) ->
 
 def test_a_lasso_whatever_the_threads(launch: Launcher, sparse: Path) -> None:
     """By features with an l1 norm threads share the certificates; a worker's features stay one block."""
-    lasso = ("coordinator", "train", sparse, "--loss", "squared", "--l1-ratio", 1, "--lam", 1e-2, "--tol", 1e-9)
+    lasso = ("train", sparse, "--loss", "squared", "--l1-ratio", 1, "--lam", 1e-2, "--tol", 1e-9)
     models, rounds = set(), set()
+    report = ("--json", "--quiet", "--model", "m")
     for threads in (1, 3):
-        done = launch.run(*lasso, "--local", 2, "--threads", threads, "--json", "--quiet", "--model", "m")
+        done = launch.run("coordinator", *lasso, "--local", 2, "--threads", threads, *report)
         assert done.exit_code == 0, done.stderr
         result = json.loads(done.stdout)
         assert (result["threads"], result["sigma"]) == (threads, 2.0)
