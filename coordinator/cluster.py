@@ -317,7 +317,7 @@ class Cluster:
                 if len(answers) < len(parts):
                     lost.add(problem)
                 else:
-                    found[problem] = self._answer(problem, ask, answers)
+                    found[problem] = self._answer(problem, ask, answers, len(rounds))
         return found | {problem: StateLost(f"problem {problem}") for problem in lost}
 
     def _push(self, rounds: Mapping[int, Ask]) -> None:
@@ -331,8 +331,8 @@ class Cluster:
             )
         )
 
-    def _answer(self, problem: int, ask: Ask, answers: Sequence[Answer]) -> Any:
-        """What Ask promises, of every worker's answer."""
+    def _answer(self, problem: int, ask: Ask, answers: Sequence[Answer], together: int) -> Any:
+        """What Ask promises, of every worker's answer; it came with those of so many problems."""
         request = ask.request
         if request.certify:
             return [answer.certificate for answer in answers]
@@ -342,7 +342,9 @@ class Cluster:
             return self._alpha([answer.coordinates for answer in answers if answer.coordinates is not None])
         updates = [answer.update for answer in answers if answer.update is not None]
         self._logs[problem].forget([update.kept for update in updates])
-        return updates
+        # they all were waited for at the same time: a share of that is for each
+        last = max(update.arrived for update in updates)
+        return [replace(update, arrived=last - (last - update.arrived) / together) for update in updates]
 
     def _alpha(self, parts: Sequence[tuple[NDArray[np.uint32], Vector]]) -> Vector:
         """The alpha of all workers as one vector, by the numbers of their rows."""
