@@ -16,6 +16,9 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+KEPT_MAGIC = b"acccocoa kept\n\x00\x00"
+"""Of the shards that workers keep, which nobody else reads (see worker.kept)."""
+
 _ALIGNMENT = 64
 _NUMBERS_BYTES = 16
 

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 import numpy as np
 
 from acccocoa import atomic, libsvm, objectstore, shardfile
-from acccocoa.errors import AcccocoaError, DataError
+from acccocoa.errors import AcccocoaError, DataError, UsageError
 from acccocoa.shardfile import Stored
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SUFFIX: Final = ".acccocoa-cache"
+
+KEY: Final = "cache"
+"""Under which a cache says what it is of."""
 
 VERSION: Final = 1
 """Of what text means; with another one, text is parsed again."""
@@ -93,7 +96,7 @@ def read(
 
     Raises
     ------
-    as libsvm.read does
+    as libsvm.read does, and as homes
     """
     found = _sources(sources) if places.enabled else None
     paths = [] if found is None else homes([source.name for source in found], places)
@@ -125,7 +128,7 @@ def read(
                 for source, settled, digest in zip(found, stamps, digests, strict=True)
             ],
         }
-        made = Stored(examples, shardfile.content_hash(examples), {"cache": about})
+        made = Stored(examples, shardfile.content_hash(examples), {KEY: about})
         del examples
         if _sources(sources) != found:
             log.info("%s: changed while it was read, and is not cached", ", ".join(sources))
@@ -174,13 +177,21 @@ def _sha256(source: _Source) -> str | None:
 
 
 def homes(names: Sequence[str], places: Places, suffix: str = SUFFIX) -> list[Path]:
-    """Where a file that is derived from those may be, the best place to write it first. suffix : of its name"""
+    """Where a file that is derived from those may be, the best place to write it first. suffix : of its name
+
+    Raises
+    ------
+    UsageError : the directory asked for is a file
+    """
     first = names[0]
     remote = objectstore.is_s3(first)
     where = [first if remote else str(Path(first).resolve()), *names[1:]]
     name = f"{Path(first).name}-{hashlib.sha256(repr(where).encode()).hexdigest()[:12]}{suffix}"
     beside = [] if remote else [Path(f"{first}{suffix}")]
     if places.directory is not None:
+        directory = Path(places.directory)
+        if directory.exists() and not directory.is_dir():
+            raise UsageError(f"--cache {directory}", "is a file, where files are to be kept", "name a directory")
         return [Path(places.directory) / name, *beside]
     if places.fallback is None or (beside and _writable(beside[0])):
         return beside
@@ -252,7 +263,7 @@ def _lookup(path: Path, sources: Sequence[_Source], options: Mapping[str, Any], 
         if not shardfile.is_shard_file(path):
             return None
         stored = shardfile.load(path, verify=False)
-        about = dict(stored.about["cache"])
+        about = dict(stored.about[KEY])
         known = about.pop("sources")
         if about != options or len(known) != len(sources):
             return None

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from acccocoa import cache, libsvm, manifest, objectstore, shardfile
+from acccocoa import arrayfile, cache, libsvm, manifest, objectstore, shardfile
 from acccocoa.cache import NOWHERE, Places
 from acccocoa.errors import DataError, ParseError, UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
@@ -109,13 +109,25 @@ def pieces(
 def _is_shard_file(source: str) -> bool:
     if objectstore.is_s3(source):
         return objectstore.read(source, len(shardfile.MAGIC)) == shardfile.MAGIC
+    if arrayfile.begins_with(source, arrayfile.KEPT_MAGIC):
+        raise _derived(source)
     return shardfile.is_shard_file(source)
+
+
+def _derived(source: str) -> DataError:
+    """With `DATA*` it would be there twice."""
+    return DataError(
+        source, "is what acccocoa keeps of other data, to begin sooner", "name that data, and leave this out"
+    )
 
 
 def _shard_file(source: str, verify: bool = True) -> Stored:
     """A shard file, mapped. From S3 it goes to a file without a name first, and is verified."""
     if not objectstore.is_s3(source):
-        return shardfile.load(source, verify=verify)
+        stored = shardfile.load(source, verify=verify)
+        if cache.KEY in stored.about:
+            raise _derived(source)
+        return stored
     found = objectstore.find(source)
     try:
         with tempfile.TemporaryFile() as file:

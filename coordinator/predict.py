@@ -84,7 +84,7 @@ def run(
     ----------
     model_path : the model, see model.load
     data : a source of LIBSVM text, see libsvm.read; values are kept in float64
-    out : file for the predictions
+    out : file for the predictions; "-" as None
     probability : see `lines`
     calibrate : a source as `data` of examples that the model has not seen, which probabilities are fitted to
     as_json : whether to print the result on standard output, as one JSON object
@@ -101,6 +101,8 @@ def run(
     UsageError : `out` cannot be written, or would replace the model or the data; the model has no probabilities
     DataError : the model or the data cannot be read
     """
+    if out == "-":
+        out = None
     trained = model.load(model_path)
     if calibrate is not None and not (probability and trained.is_classifier):
         raise UsageError(f"--calibrate {calibrate}", "is for --probability of a classifier", "leave it out")

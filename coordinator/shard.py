@@ -100,7 +100,7 @@ def shard(
     plan = Plan(shards, cast(By, by), seed, memory, cast(Format, form), np.dtype(dtype).type)
     for source in data:
         if source == "-":
-            raise UsageError("DATA -", "standard input is read by train and validate only", "name a file")
+            raise UsageError("DATA -", "standard input is read by train, validate and predict only", "name a file")
 
     def fail(fault: ParseError) -> None:
         raise fault

@@ -21,7 +21,7 @@ from worker.shard import Shard, cut_blocks
 
 log = logging.getLogger(__name__)
 
-MAGIC: Final = b"acccocoa kept\n\x00\x00"
+MAGIC: Final = arrayfile.KEPT_MAGIC
 
 SUFFIX: Final = ".acccocoa-shard"
 

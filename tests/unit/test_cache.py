@@ -14,7 +14,7 @@ import pytest
 
 from acccocoa import cache, libsvm, shardfile
 from acccocoa.cache import SUFFIX, Places
-from acccocoa.errors import DataError, ParseError
+from acccocoa.errors import DataError, ParseError, UsageError
 from acccocoa.shardfile import Stored
 
 TEXT = b"+1 1:0.5 3:-2\n-1.0 2:1e-3\n+1\n-1 1:1 2:1 9:1e30\n"
@@ -329,6 +329,11 @@ def test_a_directory_asked_for(text: Path, parsed: Parsed, tmp_path: Path) -> No
     read(text, places=places)
     assert parsed() == 0
     assert len(list((tmp_path / "made" / "here").iterdir())) == 2
+
+
+def test_a_directory_that_is_a_file(text: Path) -> None:
+    with pytest.raises(UsageError, match="is a file, where files are to be kept; name a directory"):
+        read(text, places=Places(directory=str(text)))
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_nowhere_without_a_cache_and_where_nothing_can_be_written(text: Path, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
     missing = tmp_path / "file"
     missing.write_text("not a directory")
-    shard = source.load(str(text), places=Places(directory=str(missing))).shard
+    shard = source.load(str(text), places=Places(directory=str(missing / "below"))).shard
     assert shard.n == 60
     # beside the text, then
     assert Path(f"{text}{kept.SUFFIX}").exists()

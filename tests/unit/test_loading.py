@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acccocoa import libsvm, loading, manifest, shardfile, sharding
+from acccocoa import cache, libsvm, loading, manifest, shardfile, sharding
+from acccocoa.cache import Places
 from acccocoa.errors import AcccocoaError, DataError, ParseError, UsageError
 from acccocoa.examples import LABEL_SPELLINGS_KEPT, Examples
 from acccocoa.loading import Loaded
 from acccocoa.shardplan import Plan
-from worker import source
+from worker import kept, source
 
 TEXT = b"+1 1:0.5 3:-2\n-1.0 2:1e-3\n1\n-1 1:1 2:1 9:1e30\n"
 MORE = b"2 4:1\n1.0 1:2\n"
@@ -178,3 +179,23 @@ def test_worker_of_a_part_of_text(files: dict[str, str]) -> None:
     assert (holdings.part.number, holdings.part.parts, holdings.part.by) == (0, 2, "features")
     assert source.load(f"{files['text']}#1/2").part == manifest.Part(digest, 1, 2)
     assert source.load(files["text"]).part is None
+
+
+@pytest.mark.parametrize("sources", [("{}",), ("text", "{}"), ("{}", "text.shard")])
+@pytest.mark.parametrize("suffix", [cache.SUFFIX, kept.SUFFIX])
+def test_what_is_kept_of_data_is_no_data(
+    suffix: str, sources: Sequence[str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`DATA*` names them, too, and would double the examples."""
+    monkeypatch.setattr(cache, "LEAST_BYTES", 1)
+    monkeypatch.setattr(kept, "LEAST_BYTES", 1)
+    source.load(files["text"], places=Places())
+    derived = f"{files['text']}{suffix}"
+    named = [derived if name == "{}" else files[name] for name in sources]
+    for reading in (
+        lambda: load(*named),
+        lambda: list(loading.pieces(named, lambda _: None, zero_based=False, dtype=np.float32, threads=1)),
+    ):
+        with pytest.raises(DataError, match="is what acccocoa keeps of other data, to begin sooner") as caught:
+            reading()
+        assert caught.value.offender == derived

@@ -46,11 +46,12 @@ def error_of(*arguments: str) -> AcccocoaError:
     return result.exception
 
 
-@pytest.mark.usefixtures("directory")
-def test_labels_go_to_standard_output() -> None:
-    result = invoke("--model", "svm", "data")
+@pytest.mark.parametrize("out", [(), ("--out", "-")])
+def test_labels_go_to_standard_output(out: tuple[str, ...], directory: Path) -> None:
+    result = invoke("--model", "svm", "data", *out)
     assert result.stdout == "+1\n-1.0\n-1.0\n-1.0\n"
     assert result.stderr == "accuracy = 75% (3/4)\n"
+    assert not (directory / "-").exists()
 
 
 def test_labels_go_to_a_file(directory: Path) -> None:
