@@ -23,14 +23,14 @@ _ALIGNMENT = 64
 _NUMBERS_BYTES = 16
 
 
-def aligned(offset: int) -> int:
+def _aligned(offset: int) -> int:
     """The next boundary."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
 def data_begin(magic: bytes, header_bytes: int) -> int:
     """Where the arrays begin behind a header of that length."""
-    return aligned(len(magic) + _NUMBERS_BYTES + header_bytes)
+    return _aligned(len(magic) + _NUMBERS_BYTES + header_bytes)
 
 
 def table(arrays: Mapping[str, tuple[np.dtype[Any], int]]) -> tuple[dict[str, dict[str, Any]], int]:
@@ -39,7 +39,7 @@ def table(arrays: Mapping[str, tuple[np.dtype[Any], int]]) -> tuple[dict[str, di
     offset = 0
     for name, (dtype, length) in arrays.items():
         found[name] = {"dtype": dtype.newbyteorder("<").str, "length": length, "offset": offset}
-        offset = aligned(offset + length * dtype.itemsize)
+        offset = _aligned(offset + length * dtype.itemsize)
     return found, offset
 
 

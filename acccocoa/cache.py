@@ -192,7 +192,7 @@ def homes(names: Sequence[str], places: Places, suffix: str = SUFFIX) -> list[Pa
         directory = Path(places.directory)
         if directory.exists() and not directory.is_dir():
             raise UsageError(f"--cache {directory}", "is a file, where files are to be kept", "name a directory")
-        return [Path(places.directory) / name, *beside]
+        return [directory / name, *beside]
     if places.fallback is None or (beside and _writable(beside[0])):
         return beside
     return [Path(places.fallback) / name, *beside]

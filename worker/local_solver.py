@@ -268,6 +268,7 @@ class LocalSolver:
         # what is screened out is left out already
         shrinking = self.shrinking and rows is None
         idle = state.idle.copy()
+        rests = idle if shrinking else NOBODY
 
         def descend(index: int, block: Block) -> tuple[Vector, int, int]:
             order, bucket = self._order(state, plan, index, block)
@@ -277,9 +278,7 @@ class LocalSolver:
             due = np.empty(goal + bucket, dtype=np.uint32)
             u, visited, enough = w.copy(), 0, goal + 1
             while visited < goal and len(order):
-                rows, buckets = kernels.due(
-                    self.s, block.first, block.last, bucket, order, idle if shrinking else NOBODY, enough, due
-                )
+                rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, enough, due)
                 kernels.sdca(
                     shard.indptr,
                     shard.indices,
@@ -292,7 +291,7 @@ class LocalSolver:
                     due[:rows],
                     kappa * self.problem.scale,
                     self.loss,
-                    idle if shrinking else NOBODY,
+                    rests,
                 )
                 visited += rows
                 cursor += buckets

@@ -503,9 +503,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, finals))
         answers = pb.Answers(answers=[each.message for each in answered])
         kept = None if self._states is None else self._states.kept
-        if kept is not None and len(kept) == len(
-            states
-        ):  # that of another job names states that this one does not know
+        # that of another job names states that this one does not know
+        if kept is not None and len(kept) == len(states):
             for one in answers.answers:
                 state = kept[one.problem]
                 if one.HasField("update") and state is not None:

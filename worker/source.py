@@ -96,24 +96,21 @@ def load(
         loading.load, [name], zero_based=zero_based, dtype=np.dtype(dtype).type, threads=threads, places=places
     )
     found = reading(verify=False)
-    identity = _identity(found, name, match is not None, number, parts, by)
-    homes = _homes(name, number, parts, identity.by, places)
-    shard = kept.find(homes, identity.digest, threads)
+    identity = functools.partial(_identity, name=name, cut=match is not None, number=number, parts=parts, by=by)
+    its = identity(found)
+    shard = kept.find(_homes(name, number, parts, its.by, places), its.digest, threads)
     if shard is None:
         if not found.verified:
             found = reading()
-            # the file may have been replaced meanwhile
-            identity = _identity(found, name, match is not None, number, parts, by)
-            homes = _homes(name, number, parts, identity.by, places)
-        made = _build(found.examples, identity.digest, number, parts, identity.by, threads)
-        shard = kept.keep(homes, made, threads)
-    digest, part, by = identity.digest, identity.part, identity.by
+            its = identity(found)  # the file may have been replaced meanwhile
+        made = _build(found.examples, its.digest, number, parts, its.by, threads)
+        shard = kept.keep(_homes(name, number, parts, its.by, places), made, threads)
     if weights is not None:
         of_examples = read_weights(weights, found.examples.n)
         shard = replace(
             shard,
-            weights=of_examples if by == "features" else of_examples[shard.rows],
-            content_hash=weighted_hash(digest, of_examples),
+            weights=of_examples if its.by == "features" else of_examples[shard.rows],
+            content_hash=weighted_hash(its.digest, of_examples),
         )
     labels, counts = np.unique(shard.labels, return_counts=True)
     complete = len(labels) <= LABEL_SPELLINGS_KEPT and all(float(label) in found.examples.spellings for label in labels)
@@ -136,7 +133,7 @@ def load(
         load_seconds=loaded - began,
         compile_seconds=time.perf_counter() - loaded,
         index_base=found.index_base,
-        part=part,
+        part=its.part,
         sizes=sizes,
     )
 

@@ -45,18 +45,24 @@ def assert_true(arena: Arena, result: dict[str, Any], data: Path, lam: float) ->
 # ------------------------------------------------------------------------------------------------------- lost workers
 
 
+def replayed(arena: Arena, coordinator: Forked) -> dict[str, Any]:
+    """The result of a run that loses worker 1 now and is given what that knew once more, when it is back."""
+    arena.workers[1].kill()
+    arena.back(1)
+    result = arena.result(coordinator)
+    assert result["reconnects"] == 1
+    assert result["replayed"] > 0
+    assert result["resyncs"] == 0
+    return result
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["state", "no state"])
 def test_a_killed_worker_costs_no_round(arena: MakeArena, covtype_like: Path, kept: bool) -> None:
     some = arena(covtype_like, kept=kept)
     expected, model = some.undisturbed(*HINGE)
     coordinator = some.train(*HINGE)
     some.wait_round(300, coordinator)
-    some.workers[1].kill()
-    some.back(1)
-    result = some.result(coordinator)
-    assert result["reconnects"] == 1
-    assert result["replayed"] > 0
-    assert result["resyncs"] == 0
+    result = replayed(some, coordinator)
     assert result["rounds"] == expected["rounds"]
     assert some.model.read_bytes() == model
     if kept:
@@ -81,12 +87,7 @@ def test_a_killed_worker_costs_no_classifier_a_round(
     rounds = sorted(each["rounds"] for each in expected["classes"])
     coordinator = some.train(*train, checkpoint=False)
     some.wait_round((rounds[0] + rounds[1]) // 2, coordinator)
-    some.workers[1].kill()
-    some.back(1)
-    result = some.result(coordinator)
-    assert result["reconnects"] == 1
-    assert result["replayed"] > 0
-    assert result["resyncs"] == 0
+    result = replayed(some, coordinator)
     assert [each["rounds"] for each in result["classes"]] == [each["rounds"] for each in expected["classes"]]
     assert some.model.read_bytes() == model
 

@@ -226,6 +226,16 @@ def both_partitions(loss: str, l1_ratio: float = 0.5) -> list[bool]:
     return [False] if loss in KINKED or l1_ratio == 0.0 else [False, True]
 
 
+def check_zeros(data: Data, loss: str) -> None:
+    """The optimum of data in which features 0 and 5 are all zeros, and so are their weights."""
+    objective = data.objective(loss, l1_ratio=0.5)
+    expected = objective.least()
+    for by_features in both_partitions(loss):
+        outcome = solve(data, problem_for(data, loss, l1_ratio=0.5, by_features=by_features), 3)
+        check(outcome, objective, expected)
+        assert not outcome.w[[0, 5]].any()
+
+
 @pytest.mark.parametrize("loss", losses.NAMES)
 def test_empty_rows_and_columns(loss: str) -> None:
     base = data_for(loss)
@@ -233,12 +243,7 @@ def test_empty_rows_and_columns(loss: str) -> None:
     x[[0, 7, 8]] = 0.0
     x[:, [0, 5, 19]] = 0.0  # the last one: nothing in the data says that it exists
     data = replace(base, x=x)
-    objective = data.objective(loss, l1_ratio=0.5)
-    expected = objective.least()
-    for by_features in both_partitions(loss):
-        outcome = solve(data, problem_for(data, loss, l1_ratio=0.5, by_features=by_features), 3)
-        check(outcome, objective, expected)
-        assert not outcome.w[[0, 5]].any()
+    check_zeros(data, loss)
 
 
 @pytest.mark.parametrize("zeros", [0.1, 1.0])
@@ -251,12 +256,7 @@ def test_zeros_that_are_stored(loss: str, zeros: float) -> None:
     x[:, [0, 5]] = 0.0
     data = replace(base, x=x, zeros=zeros)
     assert data.examples.nnz > np.count_nonzero(x)
-    objective = data.objective(loss, l1_ratio=0.5)
-    expected = objective.least()
-    for by_features in both_partitions(loss):
-        outcome = solve(data, problem_for(data, loss, l1_ratio=0.5, by_features=by_features), 3)
-        check(outcome, objective, expected)
-        assert not outcome.w[[0, 5]].any()
+    check_zeros(data, loss)
 
 
 @pytest.mark.parametrize("loss", losses.NAMES)
