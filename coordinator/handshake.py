@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from acccocoa.dealing import hash_by
 from acccocoa.errors import DataError, UsageError, WorkerRefused
 from acccocoa.manifest import Manifest, Part
@@ -39,7 +41,7 @@ class ShardDescription:
     compile_seconds: float = 0.0
     by_features: bool = False
     features: int = 0
-    largest_weight: float = 0.0
+    largest_weight: float | None = None
     source: str = ""
     part: Part | None = None
     index_base: int | None = None
@@ -57,9 +59,9 @@ class Job:
     positive_label : the label that counts as +1; NaN for a regression
     labels : spelling of the positive and of the negative label, or of all labels when each is to be told from the rest;
         empty for a regression
-    bias : value of the constant feature with the number d, if any
+    bias : value of the constant feature with the number d, as the values are stored, if any
     label_weights : of labels whose examples do not weigh 1
-    largest_weight : of the examples' own weights; 0: they have none
+    largest_weight : of the examples' own weights; None: they have none
     """
 
     n: int
@@ -73,12 +75,14 @@ class Job:
     by_features: bool
     bias: float | None = None
     label_weights: Mapping[float, float] = field(default_factory=dict)
-    largest_weight: float = 0.0
+    largest_weight: float | None = None
 
     @property
     def weight_bound(self) -> float:
         """No example weighs more."""
-        return (self.largest_weight or 1.0) * max(1.0, *self.label_weights.values(), 0.0)
+        return (1.0 if self.largest_weight is None else self.largest_weight) * max(
+            1.0, *self.label_weights.values(), 0.0
+        )
 
 
 def combine(
@@ -106,7 +110,7 @@ def combine(
     WorkerRefused : a worker of another protocol version, a busy one, one whose description makes no sense, two with the
         same shard, with shards of different cuts, dtypes or first feature numbers; parts that nobody holds
     DataError : no features, or labels that do not fit the loss
-    UsageError : a label with a weight does not occur
+    UsageError : a label with a weight does not occur; a bias that values are not stored with
     """
     for shard in shards:
         mismatch = version_mismatch(shard.protocol_version, shard.software_version, software_version)
@@ -161,7 +165,7 @@ def combine(
     d = max(shard.features for shard in shards) if by_features else shared
     if d == 0:
         raise DataError("data", "has no features at all", "is this the right file?")
-    unweighted = [shard.address for shard in shards if shard.largest_weight == 0.0]
+    unweighted = [shard.address for shard in shards if shard.largest_weight is None]
     if unweighted and len(unweighted) < len(shards):
         detail = ", ".join(unweighted)
         raise WorkerRefused("workers", f"have weights of the examples, but not {detail}", "start all with --weights")
@@ -174,6 +178,8 @@ def combine(
             raise DataError(f"label {labels[0]}", "is the only one: there is nothing to tell apart")
     elif classifier:
         positive, labels = _label_pair(labelled, positive_label)
+    if bias is not None:
+        bias = _stored(bias, shards[0].dtype)
     label_weights = label_weights or {}
     for label in label_weights:
         if not any(label == found for shard in labelled for found, _, _ in shard.label_counts):
@@ -190,8 +196,23 @@ def combine(
         by_features=by_features,
         bias=bias,
         label_weights=label_weights,
-        largest_weight=max(shard.largest_weight for shard in shards),
+        largest_weight=max((found for shard in shards if (found := shard.largest_weight) is not None), default=None),
     )
+
+
+def _stored(bias: float, dtype: str) -> float:
+    """The constant feature as the workers store it, so that the model and the certificate are of the same number.
+
+    Raises
+    ------
+    UsageError : it becomes 0 or infinite, or its square does
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        stored = float(np.dtype(dtype).type(bias))
+        square = stored * stored
+    if not (0.0 < square < math.inf):
+        raise UsageError(f"--bias {bias:g}", f"is beyond what {dtype} and its squares hold", "choose one nearer to 1")
+    return stored
 
 
 def check_memory(job: Job, memory: int) -> None:

@@ -200,7 +200,7 @@ class WorkerLink:
             source=reply.shard,
             part=part,
             index_base=reply.index_base if reply.HasField("index_base") else None,
-            largest_weight=reply.largest_weight,
+            largest_weight=reply.largest_weight if reply.HasField("largest_weight") else None,
             sizes=_sizes(reply.sizes),
             load_seconds=reply.load_seconds,
             compile_seconds=reply.compile_seconds,
@@ -302,7 +302,7 @@ class WorkerLink:
             raise WorkerRefused(str(self), "came back with its features in another order")
         if start.send_labels:
             self.labels = self._receive_array(started.labels, np.dtype(np.float64), shard.d)
-            if shard.largest_weight > 0.0:
+            if shard.largest_weight is not None:
                 self.weights = self._receive_array(started.weights, np.dtype(np.float64), shard.d)
         self.support = support
         self._rows = shard.n

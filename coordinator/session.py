@@ -226,8 +226,8 @@ class Session:
             terms: list[CertificateTerms] = answers
             # without l1 norm, and lam = 1, the sum of the conjugates is half the square of the gradient
             found = max(t.largest for t in terms) if l1 else math.sqrt(2.0 * math.fsum(t.loss_sum for t in terms))
-            if objective.bias is not None:
-                of_bias = objective.bias * float(w.sum())
+            if job.bias is not None:
+                of_bias = job.bias * float(w.sum())
                 found = max(found, abs(of_bias)) if l1 else math.hypot(found, of_bias)
         else:
             updates: list[WorkerUpdate] = answers

@@ -109,6 +109,7 @@ def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem
         raise UsageError(f"--partition {objective.partition}", f"the workers' shards are cut by {has}")
     if job.by_features:
         n = job.shared  # some of which may be left out
+        objective = replace(objective, bias=job.bias)
         return objective.by_features(np.zeros(n), np.full(n, job.weight_bound), job.n)
     if objective.intercept:
         raise UsageError("--intercept", "needs shards that are cut by features", "see --bias, or acccocoa-worker --by")
@@ -387,7 +388,7 @@ def data_summary(settings: Settings, job: Job, shards: Sequence[ShardDescription
         "intercept": objective.intercept,
         "normalize": objective.normalize,
         "class_weight": objective.class_weight,
-        "weighted": job.largest_weight > 0.0,
+        "weighted": job.largest_weight is not None,
     }
 
 

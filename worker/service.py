@@ -248,7 +248,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             dtype=codec.dtype_to_wire(shard.values.dtype),
             by_features=shard.by_features,
             features=shard.features,
-            largest_weight=0.0 if shard.weights is None else float(shard.weights.max()),
+            largest_weight=None if shard.weights is None else float(shard.weights.max()),
             part=None if part is None else pb.Part(whole=part.whole, number=part.number, parts=part.parts),
             index_base=holdings.index_base,
             sizes=pb.Sizes(**asdict(holdings.sizes)),

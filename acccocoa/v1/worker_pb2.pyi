@@ -165,7 +165,7 @@ class DescribeReply(_message.Message):
     index_base: _builtins.int
     """the first feature number in the text the shard was read from; absent: not known"""
     largest_weight: _builtins.float
-    """of the examples' own weights; 0: they have none"""
+    """of the examples' own weights; absent: they have none"""
     load_seconds: _builtins.float
     """how long reading the shard took"""
     compile_seconds: _builtins.float
@@ -199,18 +199,23 @@ class DescribeReply(_message.Message):
         features: _builtins.int = ...,
         part: Global___Part | None = ...,
         index_base: _builtins.int | None = ...,
-        largest_weight: _builtins.float = ...,
+        largest_weight: _builtins.float | None = ...,
         sizes: Global___Sizes | None = ...,
         load_seconds: _builtins.float = ...,
         compile_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "index_base", b"index_base", "part", b"part", "sizes", b"sizes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "_largest_weight", b"_largest_weight", "index_base", b"index_base", "largest_weight", b"largest_weight", "part", b"part", "sizes", b"sizes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "largest_weight", b"largest_weight", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "sizes", b"sizes", "software_version", b"software_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_base", b"_index_base", "_largest_weight", b"_largest_weight", "blocks", b"blocks", "by_features", b"by_features", "compile_seconds", b"compile_seconds", "content_hash", b"content_hash", "d", b"d", "dtype", b"dtype", "features", b"features", "index_base", b"index_base", "job_id", b"job_id", "label_counts", b"label_counts", "label_counts_complete", b"label_counts_complete", "largest_weight", b"largest_weight", "load_seconds", b"load_seconds", "n", b"n", "nnz", b"nnz", "part", b"part", "protocol_version", b"protocol_version", "shard", b"shard", "sizes", b"sizes", "software_version", b"software_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__index_base: _TypeAlias = _typing.Literal["index_base"]  # noqa: Y015
     _WhichOneofArgType__index_base: _TypeAlias = _typing.Literal["_index_base", b"_index_base"]  # noqa: Y015
+    _WhichOneofReturnType__largest_weight: _TypeAlias = _typing.Literal["largest_weight"]  # noqa: Y015
+    _WhichOneofArgType__largest_weight: _TypeAlias = _typing.Literal["_largest_weight", b"_largest_weight"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_base) -> _WhichOneofReturnType__index_base | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__largest_weight) -> _WhichOneofReturnType__largest_weight | None: ...
 
 Global___DescribeReply: _TypeAlias = DescribeReply  # noqa: Y015
 

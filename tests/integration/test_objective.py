@@ -120,6 +120,18 @@ def test_weights_of_the_examples(partition: str, launch: Launcher, sparse: Path)
     assert sidecar(launch.directory / "m")["weighted"] is True
 
 
+def test_a_shard_whose_examples_all_weigh_nothing(launch: Launcher, sparse: Path) -> None:
+    data = load(sparse)
+    s = np.zeros(data.n)
+    s[3] = 2.0
+    np.save(launch.directory / "w.npy", s)
+    result = train(launch, sparse, "--loss", "squared_hinge", "--weights", "w.npy")
+    assert (result["workers"], result["weighted"]) == (2, True)
+    c = 2.0 / (LAM * data.n)  # max(0, 1 - p)^2 s/n + lam/2 |w|^2 for p = |x|^2 a: p = 2 c |x|^2 (1 - p)
+    q = 2.0 * c * float((data.rows[3] ** 2).sum())
+    assert result["primal"] == pytest.approx(s[3] / data.n / (1.0 + q), rel=1e-6)
+
+
 def test_intercept_is_not_regularised(launch: Launcher, sparse: Path) -> None:
     result = train(launch, sparse, "--loss", "logistic", "--intercept")
     assert (result["partition"], result["intercept"], result["bias"]) == ("features", True, None)

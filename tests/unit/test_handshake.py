@@ -4,10 +4,11 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from acccocoa.dealing import hash_by
-from acccocoa.errors import AcccocoaError, DataError, WorkerRefused
+from acccocoa.errors import AcccocoaError, DataError, UsageError, WorkerRefused
 from acccocoa.manifest import By, Manifest, Part, ShardEntry
 from acccocoa.protocol import PROTOCOL_VERSION, version_mismatch
 from coordinator.handshake import Job, ShardDescription, check_memory, combine
@@ -334,3 +335,27 @@ def test_a_shard_of_the_manifest_that_nobody_holds() -> None:
         with_manifest(manifest("02", "00", "01", "03"), {}, {})
     assert caught.value.offender == "part-0.shard, part-3.shard"
     assert caught.value.requirement == "2 of 4 shards are held by no worker"
+
+
+def test_a_shard_whose_examples_all_weigh_nothing() -> None:
+    job = combined(shards({"largest_weight": 2.0}, {"largest_weight": 0.0}))
+    assert job.largest_weight == 2.0
+    assert job.weight_bound == 2.0
+    assert combined(shards({}, {})).weight_bound == 1.0
+    refused = refusal(WorkerRefused, {"largest_weight": 2.0}, {})
+    assert refused.requirement == "have weights of the examples, but not b:1"
+
+
+def test_a_bias_is_the_number_that_is_stored() -> None:
+    def bias(value: float, dtype: str) -> float | None:
+        parts = shards({"dtype": dtype})
+        return combine(parts, classifier=True, positive_label=None, software_version="0.1.0", bias=value).bias
+
+    assert bias(0.1, "float64") == 0.1
+    assert bias(0.1, "float32") == float(np.float32(0.1))
+    assert bias(1e100, "float64") == 1e100
+    for value, dtype in ((1e100, "float32"), (1e-50, "float32"), (1e200, "float64"), (1e-200, "float64")):
+        with pytest.raises(UsageError) as caught:
+            bias(value, dtype)
+        assert caught.value.offender == f"--bias {value:g}"
+        assert dtype in caught.value.requirement
