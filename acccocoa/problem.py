@@ -163,7 +163,7 @@ class Problem:
     def f(self, v: Vector) -> float:
         """f(v) = r*(v); v has shape (d,)."""
         shrunk = soft(v, self.lam * self.l1_ratio)
-        return 0.5 * self.lipschitz * float(shrunk @ shrunk)
+        return 0.5 * float(shrunk @ (shrunk * self.lipschitz))  # the squares alone may be too small for a number
 
     def grad_f(self, v: Vector) -> Vector:
         """w = grad f(v), shape (d,): the primal point that belongs to v (paper, w(alpha))."""
@@ -235,7 +235,9 @@ class FeatureProblem:
     With a constant feature of value B and weight b, f is min over b of (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b): the
     minimum of a jointly convex function over one of its variables is convex, and its gradient is that of the sum at the
     minimising b, with the same Lipschitz constant. Its conjugate is f*(w) + g*(-B 1'w): without g, where 1'w = 0, which
-    every gradient of f satisfies.
+    every gradient of f satisfies, but for rounding: what 1'w is then off by counts b-fold in f*. Therefore labels of a
+    regression are taken relative to one in their midst (which changes the intercept and nothing else), and predictions
+    that b all but cancels get a second b.
     """
 
     loss_name: str
@@ -293,44 +295,69 @@ class FeatureProblem:
 
     def f(self, v: Vector) -> float:
         """f(v) = (1/n) sum_i s_i loss(y_i, v_i), with a constant feature min over its weight; v has shape (n,)."""
-        b = self.constant_weight(v)
-        value = losses.weighted_sum(self.loss, self.y, self._shifted(v, b), self.s) / self.n
+        p, b = self._with_constant(v)
+        value = losses.weighted_sum(self.loss, self._y, p, self.s) / self.n
         if self.constant is not None and self.constant.regularised:
             value += self.lam * (self.l1_ratio * abs(b) + 0.5 * (1.0 - self.l1_ratio) * b * b)
         return value
 
     def grad_f(self, v: Vector) -> Vector:
         """grad f(v), shape (n,)."""
-        shifted = self._shifted(v, self.constant_weight(v))
-        gradient = losses.derivative(self.loss, self.y, shifted)
+        p, _ = self._with_constant(v)
+        gradient = losses.derivative(self.loss, self._y, p)
         gradient *= self.s
         gradient /= self.n
         return gradient
 
     def predictions(self, v: Vector) -> Vector:
         """Those of the model with v = X alpha, with the constant feature; shape (n,)."""
-        return self._shifted(v, self.constant_weight(v))
-
-    def _shifted(self, v: Vector, b: float) -> Vector:
-        return v if self.constant is None else v + self.constant.value * b
+        return self._with_constant(v)[0] + self._origin
 
     def constant_weight(self, v: Vector) -> float:
         """The weight b of the constant feature with the least (1/n) sum_i s_i loss(y_i, v_i + B b) + g(b)."""
+        if self.constant is None:
+            return 0.0
+        return self._with_constant(v)[1] + self._origin / self.constant.value
+
+    @functools.cached_property
+    def _origin(self) -> float:
+        """What the labels are taken relative to: an intercept makes up for it."""
+        if self.constant is None or self.constant.regularised or self.loss.classifier:
+            return 0.0
+        counted = self.y[self.s > 0.0]
+        return float(np.partition(counted, len(counted) // 2)[len(counted) // 2]) if len(counted) else 0.0
+
+    @functools.cached_property
+    def _y(self) -> Vector:
+        """The labels relative to their origin."""
+        return self.y - self._origin if self._origin != 0.0 else self.y
+
+    def _with_constant(self, v: Vector) -> tuple[Vector, float]:
+        """The predictions of the model with v = X alpha, and b; both as `_y` needs them."""
         constant = self.constant
         if constant is None:
-            return 0.0
+            return v, 0.0
+        b = self._best_constant(v, constant)
+        p = v + constant.value * b
+        if not constant.regularised and abs(constant.value * b) > CANCELLED * float(np.abs(p).max(initial=0.0)):
+            more = self._best_constant(p, constant)
+            p += constant.value * more
+            b += more
+        return p, b
+
+    def _best_constant(self, v: Vector, constant: Constant) -> float:
         l1, l2 = (self.lam * self.l1_ratio, self.lam * (1.0 - self.l1_ratio)) if constant.regularised else (0.0, 0.0)
         share = constant.value / self.n
 
         def slope(b: float) -> float:
             """Of the losses and the smooth part of g: it never falls."""
             p = v + constant.value * b
-            return share * float(self.s @ losses.derivative(self.loss, self.y, p)) + l2 * b
+            return share * float(self.s @ losses.derivative(self.loss, self._y, p)) + l2 * b
 
         def rise(b: float) -> float:
             """The slope's slope."""
             p = v + constant.value * b
-            return share * constant.value * float(self.s @ losses.second_derivative(self.loss, self.y, p)) + l2
+            return share * constant.value * float(self.s @ losses.second_derivative(self.loss, self._y, p)) + l2
 
         at_zero = slope(0.0)
         if abs(at_zero) <= l1:
@@ -353,7 +380,7 @@ class FeatureProblem:
             # a gradient of f at the end of the domain may be beyond it in its last digit
             bound = self.s * self.loss.bound
             beta = np.where(np.abs(beta) <= bound * (1.0 + 1e-14), np.clip(beta, -bound, bound), beta)
-        return float(losses.conjugate(self.loss, self.y, beta, self.s).sum()) / self.n
+        return float(losses.conjugate(self.loss, self._y, beta, self.s).sum()) / self.n
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:
         """O_A(alpha) = P(alpha), from the predictions v and sum_j g(alpha_j)."""
@@ -389,7 +416,7 @@ class FeatureProblem:
     def _parabola(self, w: Vector) -> tuple[float, float]:
         """a and b of f*(c w) = c^2 a / 2 + c b, whose minimum is at c = -b / a; squared loss, w = 0 where s = 0."""
         s = self.s if self._weightless is None else np.where(self._weightless, 1.0, self.s)
-        return self.n * float((w / s) @ w), float(w @ self.y)
+        return self.n * float((w / s) @ w), float(w @ self._y)
 
     def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
         """See PrimalDual. As f* is 1/L-strongly convex, |w - w*|^2 <= 2 L gap (gap-safe screening, Ndiaye et al. 2017).
@@ -453,6 +480,9 @@ def _root_of_rising(
             low = x
     return x
 
+
+CANCELLED = 1e3
+"""Predictions that are so many times smaller than what was added to them have lost digits that matter."""
 
 ROOT_STEPS = 200
 """Beyond what bisection takes to the last digit; reached where there is no root, the losses falling for ever."""

@@ -153,6 +153,38 @@ def test_intercept_is_that_of_scikit_learn(l1_ratio: float) -> None:
     assert_allclose(outcome.w, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("far", [1e6, -1.6e9])
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+@pytest.mark.parametrize("loss", [loss for loss in SMOOTH if loss not in CLASSIFIERS])
+def test_an_intercept_makes_up_for_labels_far_from_zero(loss: str, l1_ratio: float, far: float) -> None:
+    data = data_for(loss)
+    moved = replace(data, y=far + data.y)
+    data = replace(data, y=moved.y - far)  # as rounded as they are
+    constant = Constant(1.0, regularised=False)
+    near = solve(data, problem_for(data, loss, l1_ratio=l1_ratio, by_features=True, constant=constant), 2)
+    outcome = solve(moved, problem_for(moved, loss, l1_ratio=l1_ratio, by_features=True, constant=constant), 2)
+    assert outcome.status == "converged"
+    assert outcome.certified.primal == pytest.approx(near.certified.primal, rel=1e-7)
+    assert outcome.certified.dual <= near.certified.primal * (1 + 1e-12)
+    assert_allclose(outcome.w - near.w, np.append(np.zeros(data.x.shape[1]), far), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_an_intercept_that_cancels_the_predictions(loss: str) -> None:
+    data = data_for(loss)
+    problem = problem_for(data, loss, by_features=True, constant=Constant(1.0, regularised=False))
+    v = data.x.sum(axis=1) + 1e8
+    gradient = problem.grad_f(v)
+    assert abs(gradient.sum()) <= 1e-13 * np.abs(gradient).sum()
+    assert_allclose(problem.grad_f(v - 1e8), gradient, atol=1e-8)
+
+
+def test_a_lam_whose_square_is_nothing() -> None:
+    # with w = v / lam, f = lam/2 |w|^2
+    problem = Problem("hinge", 1e-200, 1)
+    assert problem.f(np.array([3e-200, 4e-200])) == pytest.approx(12.5e-200, rel=1e-12)
+
+
 @pytest.mark.parametrize("regularised", [True, False])
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_the_weight_of_a_constant_feature_is_the_best(loss: str, regularised: bool) -> None:
