@@ -183,24 +183,35 @@ class ObjectiveConfig:
                 raise UsageError(f"--positive-label {self.positive_label:g}", f"the {self.loss} loss knows no classes")
             if not math.isfinite(self.positive_label):
                 raise UsageError(f"--positive-label {self.positive_label:g}", "must be a finite number")
-        self._check_intercept()
+        self._check_smoothness()
         if self.resolved_partition(1, 1) == "features":
             self.by_features(np.zeros(1))
         else:
             self.problem(1)
 
-    def _check_intercept(self) -> None:
-        if not self.intercept:
-            return
-        if self.bias is not None:
+    def _check_smoothness(self) -> None:
+        """What can be had by features only is not asked for by examples, nor of a loss that cannot be dealt so."""
+        if self.bias is not None and self.intercept:
             raise UsageError("--bias and --intercept", "exclude each other", "give one of them")
         smooth = math.isfinite(losses.loss(self.loss, self.loss_parameter).smoothness)
-        if self.partition == "examples" or not smooth:
+        kink = "is found by features, which a loss with a kink does not allow"
+        if self.intercept and not smooth:
             raise UsageError(
-                "--intercept",
-                "cannot be had by examples: it ties the dual variables of all examples together (their sum must be 0)",
-                f"use {'--partition features, or ' if smooth else ''}--bias B, which is regularised the less "
-                "the larger B is",
+                f"--intercept and --loss {self.loss}",
+                f"exclude each other: an intercept {kink}",
+                "use a smooth loss, or --bias B, which is regularised the less the larger B is",
+            )
+        if self.intercept and self.partition == "examples":
+            raise UsageError(
+                "--intercept and --partition examples",
+                "exclude each other: it ties the dual variables of all examples together (their sum must be 0)",
+                "use --partition features, or --bias B, which is regularised the less the larger B is",
+            )
+        if self.l1_ratio == 1.0 and not smooth:
+            raise UsageError(
+                f"--l1-ratio 1 and --loss {self.loss}",
+                f"exclude each other: the optimum of pure l1 {kink}",
+                "use --l1-ratio below 1, or a smooth loss",
             )
 
     @property

@@ -110,10 +110,10 @@ def loss(name: str, parameter: float | None = None) -> Loss:
         least = 0.0 if family.parameter == "epsilon" else np.nextafter(0, 1)
         if not least <= value < np.inf:
             requirement = ">= 0" if family.parameter == "epsilon" else "> 0"
-            raise UsageError(f"loss parameter {value:g}", f"that of {name} must be finite and {requirement}")
+            raise UsageError(f"--loss-parameter {value:g}", f"that of {name} must be finite and {requirement}")
         values[family.parameter] = float(value)
     elif parameter is not None:
-        raise UsageError(f"loss parameter {parameter:g}", f"the {name} loss takes none", "leave it out")
+        raise UsageError(f"--loss-parameter {parameter:g}", f"the {name} loss takes none", "leave it out")
     return Loss(family.logistic, family.classifier, **values)
 
 

@@ -139,7 +139,9 @@ class Problem:
             raise UsageError(f"--lam {self.lam:g}", "must be a finite number > 0")
         if not 0.0 <= self.l1_ratio < 1.0:
             raise UsageError(
-                f"--l1-ratio {self.l1_ratio:g}", "must be at least 0 and below 1 when examples are partitioned"
+                f"--l1-ratio {self.l1_ratio:g}",
+                "must be at least 0 and below 1 when examples are partitioned",
+                "use --partition features (for workers: shard --by features), or a smaller ratio",
             )
         if self.n < 1:
             raise UsageError(f"n = {self.n}", "there must be at least one example")

@@ -49,7 +49,11 @@ def _array(content: bytes, name: str) -> Vector:
     except (OSError, ValueError, EOFError) as error:
         raise DataError(name, f"is not a .npy file: {error}") from error
     if weights.ndim != 1 or weights.dtype != np.float64:
-        raise DataError(name, f"holds {weights.dtype} of shape {weights.shape}, not a vector of float64")
+        raise DataError(
+            name,
+            f"holds {weights.dtype} of shape {weights.shape}, not a vector of float64",
+            "save it as weights.astype(float).ravel()",
+        )
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         raise DataError(f"{name}, element {wrong[0]}", f"is {weights[wrong[0]]}, and must be finite and >= 0")

@@ -8,10 +8,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from acccocoa.config import CvConfig, PathConfig
+from acccocoa.config import CvConfig, ObjectiveConfig, PathConfig
+from acccocoa.errors import UsageError
 from acccocoa.folds import Scores
 from acccocoa.losses import loss
 from coordinator import report, session, task
@@ -33,6 +34,7 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
     """
     objective, output = settings.objective, settings.output
     refuse_multiclass(objective, "cv")
+    refuse_grid(objective, path)
     with session.opened(settings, "cv") as opened, ExitStack() as stack:
         if opened.file is not None:
             stack.enter_context(opened.file.room(opened.job.d + 1))
@@ -73,6 +75,20 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
             opened.file.save(task.model_of(objective, opened.job, chosen.w), about)
     report.conclude(output, summary, _table(points, best if whole else None, cv.folds))
     return EXIT_CODES[str(summary["status"])]
+
+
+def refuse_grid(objective: ObjectiveConfig, path: PathConfig) -> None:
+    """With a lam of its own nothing of a path's is said.
+
+    Raises
+    ------
+    UsageError : it is
+    """
+    one = next((flag for flag, value in (("--lam", objective.lam), ("--C", objective.C)) if value is not None), None)
+    for field in fields(path):
+        if one is not None and getattr(path, field.name) != field.default:
+            flag = "--" + field.name.replace("_", "-")
+            raise UsageError(f"{one} and {flag}", "exclude each other: one lam is not a path", "leave out one of them")
 
 
 def _fold(opened: Session, split: Split, number: int, lams: Sequence[float]) -> list[Solved | None]:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,8 @@ from acccocoa.statistics import Sizes
 
 VECTORS = 6
 """Of the length of what is shared (or of the features) are held at once: v_a, v_z, v_y, w_t, scratch, the best w."""
+
+_LABELS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,12 @@ def combine(
     if bias is not None:
         bias = _stored(bias, shards[0].dtype)
     label_weights = label_weights or {}
-    for label in label_weights:
-        if not any(label == found for shard in labelled for found, _, _ in shard.label_counts):
-            raise UsageError(f"--class-weight {label:g}={label_weights[label]:g}", "no example has that label")
+    if label_weights:
+        spelled = {label: spelling for label, spelling, _ in found_labels(labelled)}
+        for label, weight in label_weights.items():
+            if label not in spelled:
+                offender, known = f"--class-weight {label:g}={weight:g}", shown_labels(spelled.values())
+                raise UsageError(offender, "no example has that label", f"the labels are {known}")
     return Job(
         n=shared if by_features else coordinates,
         d=d,
@@ -345,6 +350,13 @@ def found_labels(shards: Sequence[ShardDescription]) -> list[tuple[float, str, i
     return [(label, spelling[label], counts[label]) for label in sorted(counts)]
 
 
+def shown_labels(spelled: Iterable[str]) -> str:
+    """Labels as a message names them: the first ten, and how many more."""
+    words = list(spelled)
+    more = f" and {len(words) - _LABELS_SHOWN} more" if len(words) > _LABELS_SHOWN else ""
+    return ", ".join(words[:_LABELS_SHOWN]) + more
+
+
 def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None) -> tuple[float, tuple[str, str]]:
     """The larger label is +1 unless the user says otherwise; decided over all shards.
 
@@ -357,10 +369,9 @@ def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None
     spelling = {label: text for label, text, _ in all_labels}
     found = list(counts)
     if len(found) != 2:
-        listed = ", ".join(f"{spelling[label]} ({counts[label]})" for label in found[:10])
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        listed = shown_labels(f"{spelling[label]} ({counts[label]})" for label in found)
         raise DataError(
-            f"labels {listed}{more}",
+            f"labels {listed}",
             f"a binary loss needs exactly two labels, these are {len(found)}",
             "choose a regression loss, --multiclass ovr, or relabel the data"
             if len(found) > 2

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from acccocoa import loading
-from acccocoa.config import ClusterConfig, Normalize, OutputConfig
+from acccocoa.config import ClusterConfig, DataConfig, Normalize, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.manifest import Manifest
@@ -22,7 +22,7 @@ from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, report, task
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
-from coordinator.handshake import Job, ShardDescription
+from coordinator.handshake import Job, ShardDescription, shown_labels
 from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
@@ -44,8 +44,8 @@ and with fewer passes by that estimate (svmguide1 logistic lam 0.1: 270) 0.06, 0
     a9a logistic lam 1e-4 0.3, 0.9;  ijcnn1 squared_hinge 0.08, 0.9."""
 
 
-def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | None = None) -> None:
-    """DATA and the workers fit together.
+def check_sources(data: Sequence[str], config: ClusterConfig, reading: DataConfig) -> None:
+    """DATA, how it is read, and the workers fit together.
 
     Raises
     ------
@@ -55,9 +55,9 @@ def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | Non
         raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
     if config.deal is not None and (config.workers is None or not data):
         raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
-    if weights is not None and config.workers is not None:
+    if reading.weights is not None and config.workers is not None:
         raise UsageError(
-            f"--weights {weights}",
+            f"--weights {reading.weights}",
             "belongs to DATA that this command hands to workers of its own",
             "give each worker the weights of its shard: acccocoa-worker serve SHARD --weights FILE",
         )
@@ -67,6 +67,14 @@ def check_sources(data: Sequence[str], config: ClusterConfig, weights: str | Non
             "is not read when --workers is given: they have the data",
             "leave out one of the two, or see --deal",
         )
+    if not data:
+        told = {"--zero-based": reading.zero_based, f"--dtype {reading.dtype}": reading.dtype != DataConfig.dtype}
+        for flag in (flag for flag, given in told.items() if given):
+            raise UsageError(
+                flag,
+                "says how DATA is read, and the workers have read it",
+                f"give it to each of them: acccocoa-worker serve SHARD {flag}",
+            )
 
 
 def check_outputs(data: Sequence[str], output: OutputConfig) -> None:
@@ -156,7 +164,9 @@ def open_cluster(
         ).examples
         positive = settings.objective.positive_label
         if positive is not None and positive not in examples.labels:
-            raise DataError(f"--positive-label {positive:g}", f"does not occur in {', '.join(settings.data)}")
+            known = shown_labels(f"{label:g}" for label in np.unique(examples.labels))
+            where = ", ".join(settings.data)
+            raise DataError(f"--positive-label {positive:g}", f"does not occur in {where}", f"the labels are {known}")
         return examples
 
     def connect(links: list[WorkerLink]) -> Cluster:
@@ -255,7 +265,7 @@ def check(settings: Settings) -> tuple[ModelFile | None, Manifest | None]:
     ------
     AcccocoaError : as the contract's exit codes say
     """
-    check_sources(settings.data, settings.cluster, settings.reading.weights)
+    check_sources(settings.data, settings.cluster, settings.reading)
     check_outputs(settings.data, settings.output)
     file = None if settings.output.model is None else ModelFile(settings.output.model)
     return file, None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)

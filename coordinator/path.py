@@ -35,7 +35,11 @@ def refuse_multiclass(objective: ObjectiveConfig, what: str) -> None:
     UsageError : the settings say otherwise
     """
     if objective.multiclass != "none":
-        raise UsageError(f"--multiclass {objective.multiclass}", f"is not for {what}", "choose two of the labels")
+        raise UsageError(
+            f"--multiclass {objective.multiclass}",
+            f"is not for {what}",
+            "leave all but two labels out of DATA, or see train",
+        )
 
 
 def run(settings: Settings, path: PathConfig) -> int:

@@ -165,10 +165,11 @@ def describe(seen: CertifiedRound, remaining: float | None) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for a person to read: columns aligned to the right, numbers with five digits."""
+    """A table for a person to read: columns aligned to the right, numbers with five digits, no blanks at line ends."""
     cells = [list(header), *([f"{x:.5g}" if isinstance(x, float) else str(x) for x in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(map(str.rstrip, lines))
 
 
 def conclude(settings: OutputConfig, summary: Mapping[str, object], for_a_person: str) -> None:

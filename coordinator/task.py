@@ -112,7 +112,7 @@ def problem_of(objective: ObjectiveConfig, job: Job) -> Problem | FeatureProblem
         objective = replace(objective, bias=job.bias)
         return objective.by_features(np.zeros(n), np.full(n, job.weight_bound), job.n)
     if objective.intercept:
-        raise UsageError("--intercept", "needs shards that are cut by features", "see --bias, or acccocoa-worker --by")
+        raise UsageError("--intercept", "needs shards cut by features", "see --bias, shard --by, or worker serve --by")
     return objective.problem(job.n)
 
 

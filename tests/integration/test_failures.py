@@ -61,6 +61,8 @@ def dead() -> str:
         (("x", "--workers", "localhost:1"), ("DATA x", "--workers")),
         (("--workers", "localhost"), ("'localhost'", "HOST:PORT")),
         (("--workers", "192.0.2.1:1"), ("'192.0.2.1:1'", "--insecure")),
+        (("--workers", "localhost:1", "--zero-based"), ("--zero-based: says how DATA is read", "worker serve")),
+        (("--workers", "localhost:1", "--dtype", "float64"), ("--dtype float64: says how", "worker serve")),
         (("x", "--listen", "0.0.0.0:0"), ("'0.0.0.0:0'", "--insecure")),
         (("x", "--model", "missing/m"), ("missing/m", "directory")),
         (("x", "--trace", "missing/t"), ("--trace missing/t", "No such file")),
@@ -93,7 +95,7 @@ def test_standard_output_in_the_file_that_the_sidecar_replaces(launch: Launcher)
 def test_a_positive_label_that_does_not_occur_starts_no_worker(launch: Launcher) -> None:
     (launch.directory / "x").write_bytes(sparse_text(20, 5))
     finished = launch.run("coordinator", "train", "x", "--positive-label", 7)
-    failed(finished, 4, "--positive-label 7: does not occur in x")
+    failed(finished, 4, "--positive-label 7: does not occur in x; the labels are -1, 1")
     assert "starting" not in finished.stderr
 
 

@@ -150,7 +150,7 @@ def test_intercept_is_not_regularised(launch: Launcher, sparse: Path) -> None:
     [
         (("--intercept",), "--intercept"),
         (("--intercept", "--loss", "logistic", "--partition", "examples"), "--intercept"),
-        (("--class-weight", "2=3"), "--class-weight 2=3"),
+        (("--class-weight", "2=3"), "--class-weight 2=3: no example has that label; the labels are "),
         (("--weights", "nowhere"), "nowhere"),
         (("--weights", "w", "--deal", ".", "--workers", "127.0.0.1:1"), "--weights w"),
     ],

@@ -162,6 +162,8 @@ def test_cv_of_a_classifier_by_examples(launch: Launcher, cancer: tuple[Path, Ma
     [
         (("path", "--lam", "0.1"), "--lam 0.1: is for one problem"),
         (("path", "--multiclass", "ovr"), "--multiclass ovr: is not for path"),
+        (("cv", "--lam", "1", "--lam-max", "2"), "--lam and --lam-max: exclude each other"),
+        (("cv", "--C", "1", "--points", "3"), "--C and --points: exclude each other"),
         (("cv", "--folds", "1"), "--folds 1: must be from 2 to 1000"),
         (("path", "--points", "1"), "--points 1: must be from 2"),
         (("path", "--lam-min-ratio", "1"), "--lam-min-ratio 1: must be between 0 and 1"),

@@ -284,9 +284,9 @@ def test_hyphens_are_as_good_as_underscores(word: str, trained: Callable[..., An
         (("--loss", "squared", "--positive-label", "1"), "--positive-label 1: the squared loss knows no classes"),
         (("--max-rounds", "0"), "--max-rounds 0: must be a whole number >= 1"),
         (("--local", "0"), "--local 0: must be a whole number >= 1"),
-        (("--loss", "hinge", "--loss-parameter", "1"), "the hinge loss takes none"),
-        (("--loss", "smoothed_hinge", "--loss-parameter", "0"), "loss parameter 0"),
-        (("--loss", "epsilon_insensitive", "--loss-parameter", "-1"), "loss parameter -1"),
+        (("--loss", "hinge", "--loss-parameter", "1"), "--loss-parameter 1: the hinge loss takes none"),
+        (("--loss", "smoothed_hinge", "--loss-parameter", "0"), "--loss-parameter 0:"),
+        (("--loss", "epsilon_insensitive", "--loss-parameter", "-1"), "--loss-parameter -1:"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: tuple[str, ...], named: str, trained: Callable[..., Any]) -> None:

@@ -367,3 +367,8 @@ def test_the_progress_that_fits(quiet: bool, terminal: bool, kind: type, monkeyp
 def test_no_number_is_lost_in_json() -> None:
     exact = dataclasses.replace(ROUND, best_gap=math.pi * 1e-9, theta=1 / 3)
     assert json.loads(json.dumps(trace_object(exact)))["best_gap"] == math.pi * 1e-9
+
+
+def test_table_has_no_blanks_at_line_ends() -> None:
+    lines = report.table(("lam", "loss", ""), [[1.0, 0.25, ""], [0.5, 0.125, "best"]]).split("\n")
+    assert lines == ["lam   loss", "  1   0.25", "0.5  0.125  best"]
