@@ -162,6 +162,8 @@ def open_cluster(
             threads=cores,
             places=reading.places,
         ).examples
+        if not examples.d:
+            raise DataError(", ".join(settings.data), "has no features at all", "is this the right file?")
         positive = settings.objective.positive_label
         if positive is not None and positive not in examples.labels:
             known = shown_labels(f"{label:g}" for label in np.unique(examples.labels))

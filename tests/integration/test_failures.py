@@ -152,6 +152,12 @@ def test_bad_data(text: bytes, words: tuple[str, ...], launch: Launcher) -> None
     failed(launch.run("coordinator", "train", "data", "--local", 1, "--quiet"), 4, *words)
 
 
+def test_no_features_to_deal(launch: Launcher) -> None:
+    (launch.directory / "data").write_bytes(b"+1\n-1\n")
+    lasso = ("--loss", "squared", "--l1-ratio", 1)
+    failed(launch.run("coordinator", "train", "data", *lasso, "--quiet"), 4, "data", "no features at all")
+
+
 def test_missing_data(launch: Launcher) -> None:
     failed(launch.run("coordinator", "train", "nowhere"), 4, "nowhere", "No such file")
 
