@@ -14,7 +14,7 @@ from acccocoa.cache import Places
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.options import option
-from acccocoa.problem import Constant, FeatureProblem, Problem
+from acccocoa.problem import LEAST_STRENGTH, Constant, FeatureProblem, Problem
 from acccocoa.weights import parse_label_weights
 
 Restart = Literal["gap", "gradient", "none"]
@@ -247,8 +247,21 @@ class ObjectiveConfig:
         return "features" if smooth and (unscaled or (self.l1_ratio > 0.0 and n < d)) else "examples"
 
     def strength(self, n: int) -> float:
-        """lam, the strength of the regulariser, over n examples."""
-        return 1.0 / (self.C * n) if self.C is not None else self.lam if self.lam is not None else 1e-4
+        """lam, the strength of the regulariser, over n examples.
+
+        Raises
+        ------
+        UsageError : --C makes it 0, infinite, or as small as no lam may be
+        """
+        if self.C is None:
+            return 1e-4 if self.lam is None else self.lam
+        scaled = self.C * n
+        lam = 1.0 / scaled if math.isfinite(scaled) else 0.0
+        if not (lam >= LEAST_STRENGTH and math.isfinite(lam)):
+            raise UsageError(
+                f"--C {self.C:g}", f"makes lam = 1/(C n) {lam:g} over {n} examples", "choose one nearer to 1"
+            )
+        return lam
 
     def problem(self, n: int) -> Problem:
         """The objective over n examples, partitioned by examples."""

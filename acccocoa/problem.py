@@ -62,6 +62,23 @@ class Ball:
     radius: float
 
 
+def _check_strength(lam: float) -> None:
+    """Refuse what cannot be divided by.
+
+    Raises
+    ------
+    UsageError : lam is not a finite number above 0, or too small
+    """
+    if not (np.isfinite(lam) and lam > 0):
+        raise UsageError(f"--lam {lam:g}", "must be a finite number > 0")
+    if lam < LEAST_STRENGTH:
+        raise UsageError(f"--lam {lam:g}", f"must be at least {LEAST_STRENGTH:g}")
+
+
+LEAST_STRENGTH = 1e-300
+"""Of the regulariser: 1 / lam is well within float64."""
+
+
 class PrimalDual(Protocol):
     """A pair of problems (A), (B); Problem and FeatureProblem are one each. v and w have the shared vector's shape."""
 
@@ -135,14 +152,15 @@ class Problem:
     loss_parameter: float | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.lam) and self.lam > 0):
-            raise UsageError(f"--lam {self.lam:g}", "must be a finite number > 0")
+        _check_strength(self.lam)
         if not 0.0 <= self.l1_ratio < 1.0:
             raise UsageError(
                 f"--l1-ratio {self.l1_ratio:g}",
                 "must be at least 0 and below 1 when examples are partitioned",
                 "use --partition features (for workers: shard --by features), or a smaller ratio",
             )
+        if not np.isfinite(self.lipschitz):
+            raise UsageError(f"--lam {self.lam:g}", f"is too small for --l1-ratio {self.l1_ratio!r} by examples")
         if self.n < 1:
             raise UsageError(f"n = {self.n}", "there must be at least one example")
         losses.loss(self.loss_name, self.loss_parameter)
@@ -252,8 +270,7 @@ class FeatureProblem:
     mean_over: int | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.lam) and self.lam > 0):
-            raise UsageError(f"--lam {self.lam:g}", "must be a finite number > 0")
+        _check_strength(self.lam)
         if not 0.0 <= self.l1_ratio <= 1.0:
             raise UsageError(f"--l1-ratio {self.l1_ratio:g}", "must be from 0 to 1")
         if not np.isfinite(self.loss.smoothness):

@@ -45,6 +45,10 @@ def test_every_setting_says_what_it_does(config: type) -> None:
         (ObjectiveConfig, {"lam": 0.0}, "--lam 0"),
         (ObjectiveConfig, {"lam": float("nan")}, "--lam nan"),
         (ObjectiveConfig, {"C": float("inf")}, "--C inf"),
+        (ObjectiveConfig, {"lam": 1e-310}, "--lam 1e-310"),
+        (ObjectiveConfig, {"lam": 1e-300, "l1_ratio": 1.0 - 1e-16}, "--lam 1e-300"),
+        (ObjectiveConfig, {"C": 1e308}, "--C 1e+308"),
+        (ObjectiveConfig, {"C": 1e-310}, "--C 1e-310"),
         (ObjectiveConfig, {"lam": 1.0, "C": 1.0}, "--lam and --C"),
         (ObjectiveConfig, {"l1_ratio": 1.1}, "--l1-ratio 1.1"),
         (ObjectiveConfig, {"partition": "features"}, "--loss hinge"),
@@ -98,6 +102,13 @@ def test_lam_is_that_of_C() -> None:
     problem = ObjectiveConfig(C=0.5, loss="logistic").problem(200)
     assert problem.lam == pytest.approx(1 / (0.5 * 200), rel=1e-15)
     assert (problem.n, problem.loss_name) == (200, "logistic")
+
+
+def test_a_C_that_is_too_large_for_so_many_examples() -> None:
+    objective = ObjectiveConfig(C=1e280)
+    with pytest.raises(UsageError, match=r"--C 1e\+280: makes lam = 1/\(C n\) 0 over 1000"):
+        objective.problem(10**30)
+    assert objective.strength(10**3) == pytest.approx(1e-283, rel=1e-15)
 
 
 def test_lam_by_default_and_given() -> None:
