@@ -227,6 +227,12 @@ class Model:
 
     def require_probabilities(self) -> None:
         """Raise the UsageError of `probabilities` if there are none."""
+        if not self.is_classifier:
+            raise UsageError(
+                f"probabilities of a model of loss {self.loss}",
+                "are of labels, and a regression has none",
+                "leave them out",
+            )
         if not self.has_probabilities:
             raise UsageError(
                 f"probabilities of a model of loss {self.loss}",

@@ -52,7 +52,9 @@ def check_sources(data: Sequence[str], config: ClusterConfig, reading: DataConfi
     UsageError : they do not
     """
     if config.workers is None and not data:
-        raise UsageError("train", "needs DATA, or --workers", "name a LIBSVM file, or the addresses of running workers")
+        raise UsageError(
+            "DATA and --workers", "are both missing", "name a LIBSVM file, or the addresses of running workers"
+        )
     if config.deal is not None and (config.workers is None or not data):
         raise UsageError(f"--deal {config.deal}", "needs DATA and --workers", "say what to deal, and to whom")
     if reading.weights is not None and config.workers is not None:

@@ -160,7 +160,11 @@ def test_threads_give_the_same(directory: Path) -> None:
         (("--model", "svm", "absent"), DataError, "absent: cannot be read: No such file or directory"),
         (("--model", "svm", "bad"), ParseError, "bad:2:"),
         (("--model", "svm", "absent", "--probability"), UsageError, "probabilities of a model of loss hinge: only"),
-        (("--model", "ridge", "absent", "--probability"), UsageError, "probabilities of a model of loss squared: only"),
+        (
+            ("--model", "ridge", "absent", "--probability"),
+            UsageError,
+            "probabilities of a model of loss squared: are of",
+        ),
         (("--model", "svm", "absent", "--out", "no/out"), UsageError, "no/out: cannot be written: No such file"),
         (("--model", "svm", "absent", "--out", "."), UsageError, ".: is a directory; name a file"),
         (
