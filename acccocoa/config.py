@@ -354,8 +354,9 @@ class AlgorithmConfig:
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
-        "threads of each worker started by --local; default 1, with --multiclass ovr, or an l1 norm by features, as "
-        "many as there are cores for",
+        "threads of each worker started by --local, each of which solves a block of its own, as a worker more would; "
+        "by default a worker has cores / K, of which one solves (with --multiclass ovr each a class), the others "
+        "compute certificates",
         metavar="T",
         type=int,
     )

@@ -334,7 +334,7 @@ class Cluster:
     def _answer(self, problem: int, ask: Ask, answers: Sequence[Answer], together: int) -> Any:
         """What Ask promises, of every worker's answer; it came with those of so many problems."""
         request = ask.request
-        if request.certify:
+        if request.certify and not request.solve:
             return [answer.certificate for answer in answers]
         if request.audit:
             return [answer.audit for answer in answers]

@@ -387,7 +387,7 @@ class WorkerLink:
     def replay(self, asked: Asked) -> None:
         """Have the worker solve a round again, after `reopen`, whose answer has been taken in already."""
         outstanding = self._outstanding
-        request = replace(asked.request, replay=True, solve=False, sample=0, repeats_w=False)
+        request = replace(asked.request, replay=True, solve=False, certify=False, sample=0, repeats_w=False)
         self.push([replace(asked, request=request)])
         try:
             self.answers()
@@ -435,7 +435,7 @@ class WorkerLink:
                 _terms(told.certificate) if request.certify else None,
                 Contribution(self.places, take(support)) if request.audit else None,
                 (rows, take(self._rows)) if request.coordinates else None,
-                _update(told.update, Contribution(self.places, take(support), each.work.fraction), arrived)
+                _update(told, Contribution(self.places, take(support), each.work.fraction), arrived)
                 if request.solve
                 else None,
             )
@@ -572,9 +572,13 @@ def _terms(told: pb.Certificate) -> CertificateTerms:
     return CertificateTerms(told.conjugate_sum, told.loss_sum, told.compute_seconds, told.largest)
 
 
-def _update(told: pb.Update, contribution: Contribution, arrived: float) -> WorkerUpdate:
+def _update(answer: pb.Answer, contribution: Contribution, arrived: float) -> WorkerUpdate:
+    told = answer.update
     kept = (told.kept_round, told.kept_lineage) if told.HasField("kept_lineage") else None
-    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, told.gap_sum, told.sampled, kept)
+    certificate = _terms(answer.certificate) if answer.HasField("certificate") else None
+    return WorkerUpdate(
+        contribution, told.steps, told.compute_seconds, arrived, told.gap_sum, told.sampled, kept, certificate
+    )
 
 
 def fold_message(fold: Fold | None) -> pb.Fold | None:

@@ -17,7 +17,7 @@ class StateLost(Exception):
 class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
-    certify, audit, coordinates, solve : the answer that is asked for, one of them
+    certify, audit, coordinates, solve : the answer that is asked for: one of them, or certify and solve
     lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
         a state
     replay : solve, but answer nothing: the answer is known
@@ -68,6 +68,7 @@ class WorkerUpdate:
     arrived : when the whole answer was here, on time.monotonic's clock
     gap_sum, sampled : sum of the gaps of a sample of coordinates at (y_t, w_t), and their number; without `scale`
     kept : round and lineage of the newest state that the worker has written down, if any
+    certificate : at the start of the round, where that was asked for too
     """
 
     contribution: Contribution
@@ -77,6 +78,7 @@ class WorkerUpdate:
     gap_sum: float = 0.0
     sampled: int = 0
     kept: tuple[int, str] | None = None
+    certificate: CertificateTerms | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +88,7 @@ class Ask:
     works : of every worker, in rank order;  w : w_t, float64, shape (d,)
 
     The answers come in rank order: list[CertificateTerms] (certify), list[Contribution] of A_k y_k (audit), Vector, the
-    alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve).
+    alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve, with or without certify).
     """
 
     request: RoundRequest

@@ -27,13 +27,19 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
+from coordinator.schedule import is_narrow
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
 ENTRIES_WORTH_A_WORKER = 50_000_000
 """Without --local, one worker for so many stored entries, and no more than there are cores. Every further block of the
 partition costs passes; below this size two blocks on two cores were slower to the same gap than one on one (hinge,
-rcv1-like 50,000 rows: 57 passes and 1.0 s against 20 and 0.6 s; covtype: 81 and 0.6 s against 44 and 0.25 s)."""
+rcv1-like 200,000 rows: 8 passes and 0.47 s against 5 and 0.21 s; news20-like: 211 and 17 s against 26 and 2.2 s)."""
+
+ENTRIES_WORTH_A_SECOND = 2_000_000
+"""Where features are so few that all rows share them a second worker costs few passes, and is worth it from here on
+(hinge, lam 1e-5, two against one: covtype-like 22 passes and 0.29 s against 16 and 0.38 s, kdd99 7 and 0.19 s against 6
+and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 22, 41, 81 for K = 1, 2, 4, 8)."""
 
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
@@ -131,20 +137,18 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
-def _threads(settings: Settings, examples: Examples, by: str, cores: int) -> int:
-    """Of a worker that has so many cores, as far as they cost no passes: a problem each, or all for certificates."""
-    objective = settings.objective
-    if by == "features" and objective.l1_ratio > 0.0 and settings.algorithm.screening != "none":
-        return max(1, cores)
-    return max(1, min(cores, _problems(settings, examples)))
+def _worth(settings: Settings, examples: Examples, by: str) -> int:
+    """How many workers the data is worth, if there are cores enough."""
+    narrow = by == "examples" and is_narrow(examples.n, examples.d)
+    # several classes are solved at the same time anyway
+    second = narrow and settings.objective.multiclass == "none" and examples.nnz >= ENTRIES_WORTH_A_SECOND
+    return max(2 if second else 1, examples.nnz // ENTRIES_WORTH_A_WORKER)
 
 
-def _problems(settings: Settings, examples: Examples) -> int:
-    """How many could be solved at the same time, a thread each."""
-    if settings.objective.multiclass == "none":
-        return 1
-    labels = len(np.unique(examples.labels))
-    return labels if labels > 2 else 1
+def _threads(settings: Settings, examples: Examples, cores: int) -> int:
+    """Of a worker that has so many cores: a problem each where there are several, else all, for certificates."""
+    labels = len(np.unique(examples.labels)) if settings.objective.multiclass == "ovr" else 2
+    return max(1, min(cores, labels) if labels > 2 else cores)
 
 
 def open_cluster(
@@ -213,14 +217,14 @@ def open_cluster(
     examples = read()
     by, most = _divisible(settings, examples, config.local)
     threads = settings.algorithm.threads
-    count = config.local or max(1, min(cores // (threads or 1), most, examples.nnz // ENTRIES_WORTH_A_WORKER))
+    count = config.local or max(1, min(cores // (threads or 1), most, _worth(settings, examples, by)))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {report.counted(count, 'worker')}")
     state = settings.recovery.checkpoint
     weights = None if settings.reading.weights is None else read_weights(settings.reading.weights, examples.n)
     if threads is None:
-        threads = _threads(settings, examples, by, cores // count)
+        threads = _threads(settings, examples, cores // count)
     local = stack.enter_context(local_workers(examples, count, threads, config.connect_timeout, by, state, weights))
     cluster = connect(
         [

@@ -199,7 +199,8 @@ def begin(
 
     Where there are as many as a worker has threads, they solve one each, and the shard stays whole: every further block
     of the partition would cost passes. It stays so, too, where features are left out: what takes time is the
-    certificate, which threads compute together without blocks.
+    certificate, which threads compute together without blocks. And where nobody said how many threads there are to be:
+    then one solves, another computes the certificate meanwhile.
 
     Parameters
     ----------
@@ -209,7 +210,8 @@ def begin(
     """
     threads = max(shard.blocks for shard in shards)
     screened = all(_screening(settings, each) is not None for each in posed)
-    in_one_block = threads > 1 and (screened or len(posed) >= threads)
+    unsaid = settings.cluster.workers is None and settings.algorithm.threads is None
+    in_one_block = threads > 1 and (screened or len(posed) >= threads or unsaid)
     if in_one_block:
         posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
     ready = cluster.start(
@@ -226,7 +228,18 @@ def begin(
         in_one_block=in_one_block,
     )
     begun = [
-        _begun(cluster, shards, each, settings, len(posed), ready, interrupted, stop or settings.stop, left_out)
+        _begun(
+            cluster,
+            shards,
+            each,
+            settings,
+            len(posed),
+            ready,
+            interrupted,
+            stop or settings.stop,
+            left_out,
+            beside=in_one_block and len(posed) == 1,
+        )
         for each in posed
     ]
     cluster.give_up = lambda: any(each.training.limit() in ("interrupted", "max_seconds") for each in begun)
@@ -250,8 +263,9 @@ def _begun(
     interrupted: threading.Event,
     stop: StopConfig,
     left_out: LeftOut | None,
+    beside: bool,
 ) -> Begun:
-    """One of so many problems that the workers hold now."""
+    """One of so many problems that the workers hold now. beside : they have a thread left while they solve"""
     algorithm, job, problem = settings.algorithm, posed.job, posed.problem
     if isinstance(problem, FeatureProblem):
         which = None if left_out is None or left_out.which is None else cluster.order.ordered(left_out.which)
@@ -287,6 +301,7 @@ def _begun(
         coordinates=job.coordinates,
         screening=screening,
         tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
+        beside=beside and not job.by_features,
     )
     return Begun(job, loop, training, epochs, ready)
 

@@ -169,6 +169,7 @@ class Training:
     screening : share of the ball around w_t, which holds the optimum, in which features count (1: all of it, which is
         safe); None: no feature is left out
     tempo : changes the work with the workers' speed; None: it stays as it is
+    beside : the workers have a thread left for certificates while they solve; by examples
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class Training:
         coordinates: int | None = None,
         tempo: Tempo | None = None,
         screening: float | None = None,
+        beside: bool = False,
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -203,6 +205,7 @@ class Training:
         self._began = clock()
         self._tempo = tempo
         self._screening = screening
+        self._beside = beside
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
@@ -354,16 +357,27 @@ class Training:
         request = RoundRequest(
             loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way
         )
-        if certify:
-            certified = yield from self._certify(replace(request, mark=mark), w)
+        # the round that is solved beside a certificate is thrown away when that is the last one
+        beside = certify and self._beside and limit is None and not self.schedule.hopeful
+        before = certify and not beside
+        if before:
+            terms: list[CertificateTerms] = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
+            certified = yield from self._certified(terms, request, w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return (yield from self._finish(request, w, limit))
-        yield from self._audit_when_due(request, w, certify)
-        sample = self.schedule.sample(self._effort)
-        asked = replace(request, solve=True, mark=mark and not certify, sample=sample, repeats_w=certify)
-        if certify:
+        yield from self._audit_when_due(request, w, before)
+        asked = replace(request, solve=True, certify=beside, mark=mark and not before, repeats_w=before)
+        if before:
             asked = replace(asked, screen=self._ball(certified, w))
-        estimate = self._absorb((yield Ask(asked, self._works, w)))
+        if not beside:
+            asked = replace(asked, sample=self.schedule.sample(self._effort))
+        updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
+        if beside:
+            terms = [update.certificate for update in updates if update.certificate is not None]
+            certified = yield from self._certified(terms, request, w)
+            if self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
+                return (yield from self._finish(request, w, limit))
+        estimate = self._absorb(updates)
         if certify:
             loop.observe_gap(self._since.gap)
         elif estimate is not None:
@@ -392,7 +406,7 @@ class Training:
             return True
         return pair.relative_gap <= self._stop.tol
 
-    def _certify(self, request: RoundRequest, w: Vector) -> Asking[Certified]:
+    def _certified(self, terms: Sequence[CertificateTerms], request: RoundRequest, w: Vector) -> Asking[Certified]:
         """Primal and dual at (y_t, w_t), summed in rank order (algorithm section 4).
 
         Raises
@@ -401,7 +415,6 @@ class Training:
         NumericalError : they are inconsistent for another reason
         """
         loop = self.loop
-        terms: list[CertificateTerms] = yield Ask(replace(request, certify=True), self._works, w)
         self._conjugate_sum = math.fsum(term.conjugate_sum for term in terms)
         self._largest = max(term.largest for term in terms)
         self._objective_b = loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms), self._largest)

@@ -5,7 +5,7 @@ of u, so that threads never race and the same seed gives the same bits. Their A 
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,6 +26,12 @@ T = TypeVar("T")
 
 LONGEST_SEARCH = 8
 """So many times the buckets that a round visits without resting rows are gone through at most: by then all were."""
+
+PIECES = 8
+"""What needs no blocks is summed in so many pieces of the shard: the same bits on any number of threads."""
+
+WORTH_THREADS = 1 << 18
+"""Entries from which on a pass over them takes longer than telling threads of it."""
 
 NOBODY: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 """To rest."""
@@ -111,7 +117,8 @@ class LocalSolver:
         self.shrinking = shrinking
         self._pool = pool
         self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
-        self._pieces = cut_blocks(shard.indptr, threads) if threads > len(shard.blocks) else shard.blocks
+        self._threads = threads
+        self._pieces = cut_blocks(shard.indptr, PIECES)
         self._norms = np.empty(0) if problem.labelled else np.sqrt(shard.squared_norms)
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
@@ -130,19 +137,36 @@ class LocalSolver:
 
     def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
         """Run the work on every block at the same time; results in the order of the blocks."""
-        return self._each(self.shard.blocks, work)
-
-    def _each(self, blocks: Sequence[Block], work: Callable[[int, Block], T]) -> list[T]:
+        blocks = self.shard.blocks
         if len(blocks) == 1:
             return [work(0, blocks[0])]
         return list(self._pool.map(work, range(len(blocks)), blocks))
 
-    def loss_sum(self, w: Vector) -> float:
-        """sum_i s_i loss(y_i, x_i'w); w on the support, float64."""
+    def _each_piece(self, work: Callable[[Block], T], alone: bool = True) -> list[T]:
+        """Run the work on every piece of the shard; results in their order, whatever the number of threads.
+
+        alone : nothing else is computed meanwhile, so that it may use all threads
+        """
+        shared = alone and self._threads > 1 and self.shard.nnz >= WORTH_THREADS
+        each_of: Callable[..., Iterable[T]] = self._pool.map if shared else map
+        return list(each_of(work, self._pieces))
+
+    def beside(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Begin the work on a thread that `solve` does not need, or do it at once; what waits for its result.
+
+        It must not use more threads itself.
+        """
+        if self._threads > len(self.shard.blocks):
+            return self._pool.submit(work).result
+        result = work()
+        return lambda: result
+
+    def loss_sum(self, w: Vector, alone: bool = True) -> float:
+        """sum_i s_i loss(y_i, x_i'w); w on the support, float64. alone : as for `_each_piece`"""
         shard = self.shard
         return sum(
-            self._each_block(
-                lambda _, block: float(
+            self._each_piece(
+                lambda piece: float(
                     kernels.loss_sum(
                         shard.indptr,
                         shard.indices,
@@ -150,11 +174,12 @@ class LocalSolver:
                         self.y,
                         self.s,
                         w,
-                        block.first,
-                        block.last,
+                        piece.first,
+                        piece.last,
                         self.loss,
                     )
-                )
+                ),
+                alone,
             )
         )
 
@@ -168,11 +193,8 @@ class LocalSolver:
         known, p = self._products
         if known is not w:
             shard, p = self.shard, np.empty(self.shard.n)
-            self._each(
-                self._pieces,
-                lambda _, piece: kernels.products(
-                    shard.indptr, shard.indices, shard.values, w, piece.first, piece.last, p
-                ),
+            self._each_piece(
+                lambda piece: kernels.products(shard.indptr, shard.indices, shard.values, w, piece.first, piece.last, p)
             )
             self._products = w, p
         return p
@@ -220,15 +242,16 @@ class LocalSolver:
         )
         return sum(float(total) for total, _ in parts), sum(int(rows) for _, rows in parts)
 
-    def conjugate_sum(self, state: DualState, gamma_theta: float) -> float:
-        """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z."""
+    def conjugate_sum(self, state: DualState, gamma_theta: float, alone: bool = True) -> float:
+        """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z. alone : as for `_each_piece`"""
         return sum(
-            self._each_block(
-                lambda _, block: float(
+            self._each_piece(
+                lambda piece: float(
                     kernels.conjugate_sum(
-                        self.y, self.s, state.alpha, state.z, gamma_theta, block.first, block.last, self.loss
+                        self.y, self.s, state.alpha, state.z, gamma_theta, piece.first, piece.last, self.loss
                     )
-                )
+                ),
+                alone,
             )
         )
 

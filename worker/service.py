@@ -638,7 +638,7 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     request, plan, w = asked.message, asked.plan, asked.w
     answer = pb.Answer(problem=request.problem, round=plan.round)
     vectors: list[Vector] = []
-    if request.certify:
+    if request.certify and not request.solve:
         answer.certificate.CopyFrom(_certify(solver, state, plan, w))
     if request.finish:
         state.finish(plan.gamma_theta, request.next_lineage, solver.project)
@@ -649,9 +649,13 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     if request.replay:
         _solve(solver, state, plan, w, request.next_lineage, 0)
     if request.solve:
+        # what is only read of the state can be computed while z_{t+1} is
+        certificate = solver.beside(lambda: _certify(solver, state, plan, w, alone=False)) if request.certify else None
         update, a_dz = _solve(solver, state, plan, w, request.next_lineage, request.sample)
         answer.update.CopyFrom(update)
         vectors.append(a_dz)
+        if certificate is not None:
+            answer.certificate.CopyFrom(certificate())
     return _Answered(answer, vectors)
 
 
@@ -660,19 +664,21 @@ def _solve(
 ) -> tuple[pb.Update, Vector]:
     """The round, with the sum of gaps over a sample of so many rows; A_k dz_k."""
     began = time.perf_counter()
-    gap_sum, sampled = solver.gap_sample(state, plan.gamma_theta, w, sample) if sample else (0.0, 0)
+    estimate = solver.beside(lambda: solver.gap_sample(state, plan.gamma_theta, w, sample)) if sample else None
     a_dz, steps = solver.solve(state, plan, w)
     assert state.pending is not None  # the solver leaves it so
     state.pending.lineage = next_lineage
+    gap_sum, sampled = (0.0, 0) if estimate is None else estimate()
     seconds = time.perf_counter() - began
     return pb.Update(steps=steps, compute_seconds=seconds, gap_sum=gap_sum, sampled=sampled), a_dz
 
 
-def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector) -> pb.Certificate:
+def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, alone: bool = True) -> pb.Certificate:
+    """alone : nothing else is computed meanwhile"""
     began = time.perf_counter()
     return pb.Certificate(
-        conjugate_sum=solver.conjugate_sum(state, plan.gamma_theta),
-        loss_sum=0.0 if solver.indicator else solver.loss_sum(w),
+        conjugate_sum=solver.conjugate_sum(state, plan.gamma_theta, alone),
+        loss_sum=0.0 if solver.indicator else solver.loss_sum(w, alone),
         largest=solver.largest_product(w) if solver.indicator else 0.0,
         compute_seconds=time.perf_counter() - began,
     )

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
     assert result["gap"] == pytest.approx(result["primal"] - result["dual"], abs=1e-15)
     assert result["relative_gap"] == pytest.approx(result["gap"] / result["primal"], rel=1e-12)
     assert (result["n"], result["d"], result["nnz"]) == (*data.rows.shape, data.rows.nnz)
-    assert (result["workers"], result["threads"], result["gamma"], result["sigma"]) == (2, 1, 1.0, 2.0)
+    assert result["threads"] == max(1, len(os.sched_getaffinity(0)) // 2)
+    assert (result["workers"], result["gamma"], result["sigma"]) == (2, 1.0, 2.0)
     assert (result["loss"], result["lam"], result["l1_ratio"]) == ("hinge", 1e-3, 0.0)
     assert (result["partition"], result["accelerate"], result["seed"], result["model"]) == ("examples", True, 3, "m")
     assert result["rounds"] > 1
@@ -141,6 +143,21 @@ def test_labels_come_back_as_they_were_spelled(labels: tuple[str, str], launch: 
     y, x = liblinearutil.svm_read_problem(str(data))
     theirs, _, _ = liblinearutil.predict(y, x, liblinearutil.load_model(str(launch.directory / "m")), "-q")
     assert theirs == [float(label) for label in ours]
+
+
+def test_the_threads_a_worker_has_by_itself_change_no_bit(launch: Launcher, sparse: Path) -> None:
+    results = []
+    for name, threads in (("own", ()), ("one", ("--threads", 1))):
+        options = ("--lam", 1e-4, "--json", "--certify-every-round", "--local", 1, "--model", name)
+        finished = launch.run("coordinator", "train", sparse, *options, *threads)
+        assert finished.exit_code == 0, finished.stderr
+        results.append(only_json(finished.stdout))
+    own, one = results
+    assert one["threads"] == 1
+    assert own["threads"] == len(os.sched_getaffinity(0))
+    figures = ("primal", "dual", "rounds", "data_passes", "restarts")
+    assert {figure: own[figure] for figure in figures} == {figure: one[figure] for figure in figures}
+    assert (launch.directory / "own").read_bytes() == (launch.directory / "one").read_bytes()
 
 
 def test_positive_label(launch: Launcher) -> None:

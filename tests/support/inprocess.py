@@ -117,7 +117,11 @@ class InProcessWorkers:
         request = ask.request
         self.push(request, ask.works, ask.w)
         if request.certify:
-            return self.certificates()
+            certificates = self.certificates()
+            if not request.solve:
+                return certificates
+            pairs = zip(self.updates(), certificates, strict=True)
+            return [replace(update, certificate=certificate) for update, certificate in pairs]
         if request.audit:
             return self.audits()
         return self.coordinates() if request.coordinates else self.updates()

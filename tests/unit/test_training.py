@@ -140,6 +140,7 @@ class Run:
     seed: int = 0
     stop: StopConfig = field(default_factory=lambda: StopConfig(tol=1e-4))
     every_round: bool = False
+    beside: bool = False
     loop_options: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = lambda: 0.0
     make_workers: type[WatchedWorkers] = WatchedWorkers
@@ -159,6 +160,7 @@ class Run:
             interrupted=self.interrupted,
             observe=self._observe,
             clock=self.clock,
+            beside=self.beside,
         )
 
     def _observe(self, seen: CertifiedRound) -> None:
@@ -484,6 +486,28 @@ def test_same_seed_same_bits_other_seed_other_bits(k: int, threads: int, epochs:
     assert (first.rounds, first.restarts) == (again.rounds, again.restarts)
     assert first.w.tobytes() != other.w.tobytes()
     assert other.status == "converged"
+
+
+@pytest.mark.parametrize("stop", [StopConfig(tol=1e-6), StopConfig(tol=1e-9, max_rounds=7)])
+@pytest.mark.parametrize(("loss", "k", "every_round"), [("hinge", 1, False), ("logistic", 2, True)])
+def test_a_certificate_made_beside_the_solve_is_the_same(
+    loss: str, k: int, every_round: bool, stop: StopConfig
+) -> None:
+    data = data_for(loss)
+    runs = [
+        Run(data, problem_of(loss, data, 1e-2), k, stop=stop, every_round=every_round, beside=beside)
+        for beside in (False, True)
+    ]
+    before, beside = (run.go() for run in runs)
+    assert beside.w.tobytes() == before.w.tobytes()
+    assert (beside.certified, beside.rounds, beside.data_passes) == (
+        before.certified,
+        before.rounds,
+        before.data_passes,
+    )
+    assert [seen.certified for seen in runs[1].seen] == [seen.certified for seen in runs[0].seen]
+    for own, other in zip(runs[0].workers.states, runs[1].workers.states, strict=True):
+        assert own.alpha.tobytes() == other.alpha.tobytes()
 
 
 def test_certifying_more_often_does_not_change_the_rounds() -> None:
