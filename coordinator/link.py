@@ -146,7 +146,8 @@ class WorkerLink:
         WorkerUnreachable : not SERVING before the deadline
         """
         stub = health_pb2_grpc.HealthStub(self._channel)
-        seen = "not reached"
+        nobody = "is it running there? see --connect-timeout"
+        seen, remedy = "was not reached", nobody
         pause = threading.Event()
         while time.monotonic() < deadline:
             error = gone()
@@ -157,15 +158,14 @@ class WorkerLink:
                     health_pb2.HealthCheckRequest(), timeout=min(2.0, max(0.1, deadline - time.monotonic()))
                 )
             except grpc.RpcError as rpc_error:
-                seen = f"not reached ({rpc_error.details()})"
+                seen, remedy = f"was not reached ({rpc_error.details()})", nobody
             else:
                 if reply.status == health_pb2.HealthCheckResponse.SERVING:
                     return
-                seen = "reached, but its shard is still being loaded"
+                seen = "was reached, but had not loaded its shard"
+                remedy = "give it longer: --connect-timeout; if it waits to be dealt its data: DATA and --deal"
             pause.wait(0.05)
-        raise WorkerUnreachable(
-            str(self), f"was {seen} within the time allowed", "is it running there? see --connect-timeout"
-        )
+        raise WorkerUnreachable(str(self), f"{seen} within the time allowed", remedy)
 
     def describe(self, timeout: float) -> ShardDescription:
         """What the worker holds.

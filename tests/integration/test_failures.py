@@ -207,6 +207,13 @@ def test_nobody_at_the_address(launch: Launcher, pair: list[Worker], dead: str) 
     failed(run, 5, f"worker {dead}", "was not reached", "--connect-timeout")
 
 
+def test_a_worker_that_waits_for_data_nobody_deals(launch: Launcher) -> None:
+    (launch.directory / "dealt").mkdir()
+    address = launch.worker("dealt").address
+    run = launch.run("coordinator", "train", "--workers", address, "--connect-timeout", 1, "--quiet")
+    failed(run, 5, f"worker {address}: was reached, but had not loaded its shard", "--connect-timeout", "--deal")
+
+
 def test_somebody_else_at_the_address(launch: Launcher, pair: list[Worker]) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
