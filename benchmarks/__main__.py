@@ -15,6 +15,11 @@ BENCHMARKS = {
     "rounds": "Rounds to a certified gap, against plain CoCoA+.",
     "parser": "Reading LIBSVM text, against other readers.",
     "generate": "Making synthetic data.",
+    "wire": "Rounds without computing, against a bare gRPC echo.",
+    "network": "Work in a round chosen by itself, against fixed, on two networks.",
+    "kernel": "Time of the kernels for an entry, against a streaming read.",
+    "memory": "Resident memory of a worker and of the coordinator.",
+    "passes": "Passes to a certified gap, as workers double.",
 }
 
 

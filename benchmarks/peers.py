@@ -20,7 +20,6 @@ import multiprocessing
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +38,7 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Problem
 from benchmarks import data as datasets
 from benchmarks.data import Loaded
+from benchmarks.runs import RunFailed, train
 
 LOSSES = ("hinge", "squared_hinge", "logistic")
 LAMS = (1e-4, 1e-5, 1e-6)
@@ -455,20 +455,16 @@ class Cell:
 
 def ours(cell: Cell, arguments: str, tolerance: float, limit: float, trace: Path | None = None) -> dict[str, Any]:
     """Train in real processes, all of them from this repository; the JSON object. Raises CannotError without one."""
-    root = str(Path(__file__).resolve().parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
     command = [
-        sys.executable, "-P", "-m", "coordinator", "train", str(cell.path),
-        "--loss", cell.loss, "--lam", repr(cell.lam), "--tol", repr(tolerance),
-        "--max-seconds", repr(limit), "--json", "--quiet", *shlex.split(arguments),
+        str(cell.path),
+        *("--loss", cell.loss, "--lam", repr(cell.lam), "--tol", repr(tolerance), "--max-seconds", repr(limit)),
+        *shlex.split(arguments),
         *(("--trace", str(trace)) if trace else ()),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    ]
     try:
-        found: dict[str, Any] = json.loads(done.stdout)
-    except json.JSONDecodeError:
-        raise CannotError((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]) from None
-    return found
+        return train(command)
+    except RunFailed as failed:
+        raise CannotError(failed.message) from None
 
 
 @dataclass
