@@ -35,8 +35,10 @@ class Sigmoid:
         return sigmoid(-(self.a * values + self.b))
 
 
-def fit(values: Vector, positive: NDArray[np.bool_]) -> Sigmoid:
-    """The sigmoid for these decision values (float64, shape (n,)) and whether each example has the label.
+def fit(values: Vector, positive: NDArray[np.bool_], label: str = "+1") -> Sigmoid:
+    """The sigmoid for these decision values (float64, finite, shape (n,)) and whether each example has the label.
+
+    label : how it is spelled, for messages
 
     Raises
     ------
@@ -48,7 +50,9 @@ def fit(values: Vector, positive: NDArray[np.bool_]) -> Sigmoid:
     count = int(positive.sum())
     if count in (0, n):
         raise DataError(
-            f"{count} of {n} examples to calibrate by", "have the label: some must have it, and some not", "use others"
+            f"{count} of {n} examples to calibrate by",
+            f"have label {label}: some must have it, and some not",
+            "use others",
         )
     targets = np.where(positive, (count + 1.0) / (count + 2.0), 1.0 / (n - count + 2.0))
 
@@ -99,8 +103,8 @@ class Calibration:
         DataError : examples with one of the labels, or without it, are missing
         """
         if values.ndim == 1:
-            return cls((fit(values, found == float(labels[0])),))
-        return cls(tuple(fit(values[:, k], found == float(label)) for k, label in enumerate(labels)))
+            return cls((fit(values, found == float(labels[0]), labels[0]),))
+        return cls(tuple(fit(values[:, k], found == float(label), label) for k, label in enumerate(labels)))
 
     def __call__(self, values: Vector) -> Vector:
         """The probability of every label, shape (n, labels); of more than two divided by their sum."""

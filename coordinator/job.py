@@ -158,10 +158,12 @@ class Identity:
         changed = [key for key, value in self.objective.items() if saved.objective.get(key) != value]
         if changed and not recovery.allow_change:
             first = changed[0]
+            what = f"{first} was {saved.objective.get(first)!r}, is {self.objective[first]!r}"
+            if first == "shards":  # hashes say nothing to a person
+                what = "the data was another, or its weights, or how it is cut"
             raise UsageError(
                 f"--resume from {recovery.checkpoint}",
-                f"the checkpoint is of another objective ({first} was {saved.objective.get(first)!r}, "
-                f"is {self.objective[first]!r})",
+                f"the checkpoint is of another objective ({what})",
                 "ask for the same one, or say --allow-change to begin it from the same dual variables",
             )
         return not changed

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from acccocoa import loading, model, platt
 from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.cli import s3_endpoint, tell
-from acccocoa.errors import UsageError
+from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.model import Model
 
@@ -99,7 +99,7 @@ def run(
     Raises
     ------
     UsageError : `out` cannot be written, or would replace the model or the data; the model has no probabilities
-    DataError : the model or the data cannot be read
+    DataError : the model or the data cannot be read; a decision value is beyond float64
     """
     if out == "-":
         out = None
@@ -111,15 +111,15 @@ def run(
     if out is not None:
         _check_out(out, {"model": model_path, "data": data})
 
-    def read(source: str) -> Examples:
-        return loading.load([source], zero_based=zero_based, dtype=np.float64, threads=threads).examples
+    def read(source: str) -> tuple[Examples, NDArray[np.float64]]:
+        examples = loading.load([source], zero_based=zero_based, dtype=np.float64, threads=threads).examples
+        return examples, _decision_values(trained, examples, source)
 
     calibration = None
     if calibrate is not None:
-        unseen = read(calibrate)
-        calibration = platt.Calibration.of(trained.labels, trained.decision_values(unseen), unseen.labels)
-    examples = read(data)
-    values = trained.decision_values(examples)
+        unseen, unseen_values = read(calibrate)
+        calibration = platt.Calibration.of(trained.labels, unseen_values, unseen.labels)
+    examples, values = read(data)
     scores = model.score(trained.predict_labels(values), examples)
     result: dict[str, object] = {
         **scores,
@@ -141,6 +141,23 @@ def run(
     if as_json:
         tell(json.dumps(result, allow_nan=False))
     return result
+
+
+def _decision_values(trained: Model, examples: Examples, source: str) -> NDArray[np.float64]:
+    """See Model.decision_values.
+
+    Raises
+    ------
+    DataError : one is beyond float64, so that not even its sign is known
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = trained.decision_values(examples)
+    wrong = np.flatnonzero(~np.isfinite(values.reshape(examples.n, -1)).all(axis=1))
+    if len(wrong):
+        raise DataError(
+            f"example {wrong[0] + 1} of {source}", "has a decision value beyond float64", "are its values right?"
+        )
+    return values
 
 
 def _text(each: Iterable[str]) -> str:

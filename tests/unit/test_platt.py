@@ -46,7 +46,7 @@ def test_odd_values(values: list[float]) -> None:
 
 
 def test_one_label_is_not_enough() -> None:
-    with pytest.raises(DataError, match="3 of 3 examples to calibrate by: have the label"):
+    with pytest.raises(DataError, match=r"3 of 3 examples to calibrate by: have label \+1:"):
         platt.fit(np.arange(3.0), np.ones(3, dtype=np.bool_))
 
 

@@ -195,6 +195,15 @@ def test_missing_or_surplus_arguments(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments, fails=True).exit_code == 2
 
 
+@pytest.mark.parametrize("arguments", [("huge",), ("data", "--probability", "--calibrate", "huge")])
+def test_a_decision_value_beyond_float64(arguments: tuple[str, ...], directory: Path) -> None:
+    Model("hinge", LABELS, 1e10 * WEIGHTS).save("steep", {})
+    (directory / "huge").write_text("+1 1:1\n-1 1:1e308 2:1e308\n")
+    error = error_of("--model", "steep", *arguments)
+    assert str(error) == "example 2 of huge: has a decision value beyond float64; are its values right?"
+    assert isinstance(error, DataError)
+
+
 def test_output_that_fails_leaves_the_old_file(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (directory / "out").write_text("old")
 
