@@ -435,9 +435,9 @@ class FeatureProblem:
         return None if self.s.all() else self.s == 0.0
 
     def _parabola(self, w: Vector) -> tuple[float, float]:
-        """a and b of f*(c w) = c^2 a / 2 + c b, whose minimum is at c = -b / a; squared loss, w = 0 where s = 0."""
+        """a and b of f*(c w) = c^2 a / 2 + c b, whose minimum is at c = -b / a; quadratic loss, w = 0 where s = 0."""
         s = self.s if self._weightless is None else np.where(self._weightless, 1.0, self.s)
-        return self.n * float((w / s) @ w), float(w @ self._y)
+        return self.loss.curvature * self.n * float((w / s) @ w), float(w @ self._y)
 
     def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
         """See PrimalDual. As f* is 1/L-strongly convex, |w - w*|^2 <= 2 L gap (gap-safe screening, Ndiaye et al. 2017).

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from acccocoa import losses
 from acccocoa.errors import UsageError
 from acccocoa.losses import Loss, Vector
-from acccocoa.problem import Problem, certify
+from acccocoa.problem import FeatureProblem, Problem, certify
 from worker import kernels
 
 PARAMETERS = {
@@ -22,7 +22,8 @@ PARAMETERS = {
     "epsilon_insensitive": (0.0, 0.1, 1.5),
     "squared_epsilon_insensitive": (0.0, 0.1, 1.5),
 }
-ALL = [losses.loss(name, parameter) for name in losses.NAMES for parameter in PARAMETERS.get(name, (None,))]
+NAMED = [(name, parameter) for name in losses.NAMES for parameter in PARAMETERS.get(name, (None,))]
+ALL = [losses.loss(name, parameter) for name, parameter in NAMED]
 
 predictions = st.floats(-50, 50)
 weights = st.sampled_from([1.0]) | st.floats(0.01, 100)
@@ -259,3 +260,20 @@ def test_compiled_conjugate_is_the_conjugate(example: Example, edge: float | Non
     assert math.isfinite(expected)
     # the logistic entropy cancels where a is close to s
     assert kernels.conjugate_value(loss, y, s, beta) == pytest.approx(expected, rel=1e-13, abs=1e-15 * s)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [each for each in NAMED if math.isfinite(losses.loss(*each).smoothness)]
+)
+def test_by_features_the_conjugate_of_the_losses_mean_is_exact_at_its_gradients(
+    name: str, parameter: float | None
+) -> None:
+    loss, rng, n = losses.loss(name, parameter), np.random.default_rng(7), 40
+    y = rng.choice([-1.0, 1.0], n) if loss.classifier else rng.normal(0.0, 3.0, n)
+    problem = FeatureProblem(name, 0.1, y, rng.uniform(0.5, 2.0, n), 1.0, parameter)
+    v = rng.normal(0.0, 2.0, n)
+    w = problem.grad_f(v)
+    at_w = problem.f_conjugate(w)
+    assert at_w == pytest.approx(float(w @ v) - problem.f(v), rel=1e-12, abs=1e-14)
+    # with pure l1 the best feasible multiple of w is no worse than w itself
+    assert problem.objective_b(w, 0.0, problem.lam) <= at_w + 1e-12 * abs(at_w)
