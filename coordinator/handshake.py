@@ -373,7 +373,7 @@ def _label_pair(shards: Sequence[ShardDescription], positive_label: float | None
         raise DataError(
             f"labels {listed}",
             f"a binary loss needs exactly two labels, these are {len(found)}",
-            "choose a regression loss, --multiclass ovr, or relabel the data"
+            "choose a regression loss, train with --multiclass ovr, or relabel the data"
             if len(found) > 2
             else f"only label {spelling[found[0]]} occurs: is part of the data missing?",
         )
