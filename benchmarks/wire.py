@@ -118,7 +118,7 @@ class TimedCluster(Cluster):
         self.calls.append(
             Call(
                 ask.round if isinstance(ask, Resync) else ask.request.round,
-                isinstance(ask, Ask) and ask.request.solve,
+                isinstance(ask, Ask) and ask.request.solve and not ask.request.certify,
                 began,
                 ended,
                 max(computed, default=0.0),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from acccocoa.security import split_address
 from benchmarks import memory, network, passes, scale, wire
 from benchmarks.echo import Echo
-from benchmarks.runs import Child, RunFailed, train, workers
+from benchmarks.runs import Child, RunFailed, train
 
 JOIN_SECONDS = 60.0
 
@@ -83,17 +83,6 @@ def test_network(tmp_path: Path) -> None:
     assert "covtype-400, K = 2, loopback" in output
     assert "covtype-400, K = 2, emulated" in output
     assert output.count("auto / best (1):") == 2
-
-
-def test_auto_decides_as_for_a_network_behind_an_emulated_one(tmp_path: Path) -> None:
-    path = network.file("covtype", 150_000, tmp_path)
-    common = ["--tol", "0.5", "--max-rounds", "1"]
-    with workers([f"{path}#{part}/2" for part in range(2)]) as started:
-        direct = [address for _, address in started]
-        (near,) = network.compare(direct, common, [], 1)
-        with network.Emulated(125e6, 2.5e-4).before(direct) as addresses:
-            (far,) = network.compare(addresses, common, [], 1)
-    assert near.epochs < far.epochs
 
 
 def test_memory_of_a_tiny_job() -> None:
