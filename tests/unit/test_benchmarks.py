@@ -158,6 +158,11 @@ def test_an_array_is_cut_as_the_codec_cuts_it() -> None:
         assert wire.pieces(8 * count) == [len(header.head), *(len(chunk.data) for chunk in chunks)]
 
 
+@pytest.mark.parametrize(("moved", "width"), [(400, 4), (480, 4), (800, 8), (1000, 8)])
+def test_how_vectors_travelled_is_seen_from_the_bytes(moved: int, width: int) -> None:
+    assert wire.width_of([wire.Round(0.1, 0.1, size) for size in (1, moved, 10_000)], 100) == width
+
+
 @pytest.mark.parametrize(
     ("d", "k", "coordinator", "verdict"),
     [
