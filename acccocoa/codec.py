@@ -4,7 +4,7 @@ An array travels as an `Array` message with its first piece, followed by `Chunk`
 that no message comes near gRPC's cap of 4 MB.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,23 @@ def dtype_to_wire(dtype: np.dtype[Any]) -> "pb.Array.DType.ValueType":
 def dtype_name(wire: int) -> str:
     """numpy's name of a dtype on the wire, whatever a peer sent."""
     return str(_FROM_WIRE.get(wire, f"unknown dtype {wire}"))
+
+
+def float_dtype(narrow: bool) -> np.dtype[Any]:
+    """float32 where all that travels in an array is narrow, else float64."""
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def narrowed(vector: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The vector in float32. What is beyond its range becomes infinite, which no run goes on with."""
+    with np.errstate(over="ignore"):
+        return vector.astype(np.float32)
+
+
+def joined(vectors: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """One array of them all; each is float64, or float32."""
+    whole = vectors[0] if len(vectors) == 1 else np.concatenate(vectors)
+    return whole.astype(dtype, copy=False)
 
 
 def encode(array: NDArray[Any]) -> tuple[pb.Array, Iterator[pb.Chunk]]:

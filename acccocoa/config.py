@@ -26,6 +26,9 @@ Normalize = Literal["none", "rows", "features-maxabs", "features-std"]
 Partition = Literal["auto", "examples", "features"]
 """What the coordinates of problem (A) are."""
 
+Wire = Literal["float32", "float64"]
+"""How the vectors of a round travel."""
+
 PATH_POINTS_MAX = 10_000
 
 FOLDS_MAX = 1000
@@ -351,6 +354,15 @@ class AlgorithmConfig:
         "likely to be, too (every certificate looks at all)",
         choices=("working-set", "safe", "none"),
     )
+    wire: Wire = option(
+        "float64",
+        "how the vectors of a round travel; float32 (by examples only) halves them until the gap is small, computing "
+        "and certificates stay float64",
+        choices=get_args(Wire),
+    )
+    deterministic: bool = option(
+        False, "refuse what depends on clocks: the same bits again with as many workers and threads"
+    )
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
@@ -377,6 +389,12 @@ class AlgorithmConfig:
         _positive("--round-seconds", self.round_seconds)
         if self.round_seconds is not None and self.local_epochs is not None:
             raise UsageError("--round-seconds and --local-epochs", "exclude each other", "give one of them")
+        if self.deterministic and self.round_seconds is not None:
+            raise UsageError(
+                "--deterministic and --round-seconds",
+                "exclude each other: how much work is done in so many seconds depends on clocks",
+                "give --local-epochs instead of --round-seconds",
+            )
         _whole("--threads", self.threads)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")

@@ -46,7 +46,7 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
         points = [_point(lam, [fold[k] for fold in solved], classifier) for k, lam in enumerate(lams)]
         whole = all(None not in fold for fold in solved)
         best = min(points, key=lambda point: math.inf if point["loss"] is None else point["loss"])
-        statuses = [run.outcome.status for fold in solved for run in fold if run is not None]
+        outcomes = [run.outcome for fold in solved for run in fold if run is not None]
         data = task.data_summary(settings, opened.job, opened.shards)
         del data["lam"]
         first = solved[0][0]
@@ -57,9 +57,10 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
             chosen = opened.solve(
                 replace(objective, lam=best["lam"], C=None), opened.job, about={"lam": best["lam"], "fold": None}
             )
-            statuses.append(chosen.outcome.status)
+            outcomes.append(chosen.outcome)
         summary = {
-            "status": task.worst_status(statuses),
+            "status": task.worst_status(outcome.status for outcome in outcomes),
+            "deterministic": all(outcome.deterministic for outcome in outcomes),
             **opened.summary(),
             **data,
             **task.algorithm_summary(first.begun, settings, opened.shards),

@@ -76,12 +76,15 @@ def train(settings: Settings) -> int:
         if saved is not None and unchanged:
             saved.restore(training)
             ready = ready and identity.algorithm == saved.algorithm
+        resync = recovery.resume and not ready
+        # from wherever the workers happen to be
+        training.progress.steady &= not resync
         opened.service.running(problem.lam, len(shards))
         progress.stage(f"{'training' if saved is None else 'going on'} {opened.on_what}")
         started = time.monotonic()
         opened.interruption.save_first()
         try:
-            outcome = training.run(resync=recovery.resume and not ready)
+            outcome = training.run(resync=resync)
         except (ClusterError, UsageError) as error:  # a lost worker; a trace that cannot be written any more
             if keep is not None:
                 keep.write(training)
@@ -132,6 +135,8 @@ class Identity:
         cls, settings: Settings, job: Job, problem: Problem | FeatureProblem, shards: Sequence[ShardDescription]
     ) -> "Identity":
         """That of this job."""
+        algorithm = asdict(settings.algorithm)
+        del algorithm["deterministic"]  # what it refuses decides about the bits, not that it does
         return cls(
             {
                 "loss": problem.loss_name,
@@ -145,7 +150,7 @@ class Identity:
                 "label_weights": [list(entry) for entry in sorted(job.label_weights.items())],
                 "shards": [shard.content_hash for shard in shards],
             },
-            {**asdict(settings.algorithm), "blocks": [shard.blocks for shard in shards]},
+            {**algorithm, "blocks": [shard.blocks for shard in shards]},
         )
 
     def same_objective(self, saved: checkpoint.Saved, recovery: RecoveryConfig) -> bool:

@@ -362,11 +362,12 @@ class WorkerLink:
         """Send rounds of several problems, each with its w_t restricted to the worker's support, in one message."""
         self._outstanding = list(asked)
         rounds = [_round(each) for each in asked]
-        bringing = [each.w[self.places] for each in asked if not each.request.repeats_w]
+        bringing = [each for each in asked if not each.request.repeats_w]
         message = pb.Rounds(rounds=rounds)
         pieces: Iterator[array_pb2.Chunk] = iter(())
         if bringing:
-            header, pieces = codec.encode(bringing[0] if len(bringing) == 1 else np.concatenate(bringing))
+            dtype = codec.float_dtype(all(each.request.narrow for each in bringing))
+            header, pieces = codec.encode(codec.joined([each.w[self.places] for each in bringing], dtype))
             message.w.CopyFrom(header)
         self._send(pb.SolveRequest(rounds=message))
         for piece in pieces:
@@ -410,24 +411,30 @@ class WorkerLink:
             if (told.HasField("certificate"), told.HasField("update")) != (each.request.certify, each.request.solve):
                 raise WorkerRefused(str(self), f"answered something else in round {told.round} than it was asked")
         support = len(self.support)
-        length = sum(
-            support * (each.request.audit + each.request.solve) + self._rows * each.request.coordinates
-            for each in asked
-        )
+        length = sum(support * each.request.audit + self._rows * each.request.coordinates for each in asked)
+        solved = [each.request for each in asked if each.request.solve]
         vectors: Vector = np.empty(0)
+        a_dz: Vector = np.empty(0)
         rows: NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
         if length:
             vectors = self._receive_array(reply.vectors, np.dtype(np.float64), length)
+        if solved:
+            dtype = codec.float_dtype(all(request.narrow for request in solved))
+            a_dz = self._receive_array(reply.a_dz, dtype, len(solved) * support).astype(np.float64, copy=False)
         if any(each.request.coordinates for each in asked):
             rows = self._receive_array(reply.rows, np.dtype(np.uint32), self._rows)
         arrived = time.monotonic()
         found = {}
-        taken = 0
 
         def take(count: int) -> Vector:
-            nonlocal taken
-            taken += count
-            return vectors[taken - count : taken]
+            nonlocal vectors
+            taken, vectors = vectors[:count], vectors[count:]
+            return taken
+
+        def take_update() -> Vector:
+            nonlocal a_dz
+            taken, a_dz = a_dz[:support], a_dz[support:]
+            return taken
 
         for each, told in zip(asked, reply.answers, strict=True):
             request = each.request
@@ -435,7 +442,7 @@ class WorkerLink:
                 _terms(told.certificate) if request.certify else None,
                 Contribution(self.places, take(support)) if request.audit else None,
                 (rows, take(self._rows)) if request.coordinates else None,
-                _update(told, Contribution(self.places, take(support), each.work.fraction), arrived)
+                _update(told, Contribution(self.places, take_update(), each.work.fraction), arrived)
                 if request.solve
                 else None,
             )
@@ -562,6 +569,7 @@ def _round(asked: Asked) -> pb.Round:
         coordinates=request.coordinates,
         sample=request.sample,
         brings_w=not request.repeats_w,
+        narrow=request.narrow,
     )
     if request.screen is not None:
         message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius

@@ -25,6 +25,7 @@ class RoundRequest:
     finish : let y_t be the job's final dual point
     sample : with solve, estimate the gap from every sample-th group of rows; 0: do not
     repeats_w : w_t is that of the last request and need not travel again
+    narrow : w_t is rounded to float32, and so is A_k dz_k to be
     screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
@@ -44,6 +45,7 @@ class RoundRequest:
     finish: bool = False
     sample: int = 0
     repeats_w: bool = False
+    narrow: bool = False
     screen: Ball | None = None
 
 

@@ -114,6 +114,7 @@ def _summary(opened: Session, jobs: Sequence[Job], solved: Sequence[Solved]) -> 
         **{key: sum(run[key] for run in runs) for key in ("primal", "dual", "gap")},
         **{key: max(run[key] for run in runs) for key in ("relative_gap", "drift")},
         **{key: sum(run[key] for run in runs) for key in ("rounds", "data_passes", "restarts", "resyncs")},
+        "deterministic": all(run["deterministic"] for run in runs),
     }
     return {
         **total,

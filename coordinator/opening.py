@@ -85,6 +85,23 @@ def check_sources(data: Sequence[str], config: ClusterConfig, reading: DataConfi
             )
 
 
+def check_algorithm(settings: Settings) -> None:
+    """The algorithm goes with the objective, as far as that decides about the partition, and with when to stop.
+
+    Raises
+    ------
+    UsageError : it does not
+    """
+    if settings.algorithm.deterministic and settings.stop.max_seconds is not None:
+        raise UsageError(
+            "--deterministic and --max-seconds",
+            "exclude each other: where a run is after so many seconds depends on clocks",
+            "give --max-rounds instead of --max-seconds",
+        )
+    if settings.objective.resolved_partition(1, 1) == "features":  # whatever the data is
+        task.check_wire(settings.algorithm, by_features=True)
+
+
 def check_outputs(data: Sequence[str], output: OutputConfig) -> None:
     """What is written replaces neither DATA nor each other, nor what standard output is redirected to.
 
@@ -216,6 +233,7 @@ def open_cluster(
         return cluster, shards
     examples = read()
     by, most = _divisible(settings, examples, config.local)
+    task.check_wire(settings.algorithm, by_features=by == "features")
     threads = settings.algorithm.threads
     count = config.local or max(1, min(cores // (threads or 1), most, _worth(settings, examples, by)))
     if count > most:
@@ -275,6 +293,7 @@ def check(settings: Settings) -> tuple[ModelFile | None, Manifest | None]:
     """
     check_sources(settings.data, settings.cluster, settings.reading)
     check_outputs(settings.data, settings.output)
+    check_algorithm(settings)
     file = None if settings.output.model is None else ModelFile(settings.output.model)
     return file, None if settings.cluster.manifest is None else loading.manifest_at(settings.cluster.manifest)
 

@@ -84,6 +84,7 @@ def run(settings: Settings, path: PathConfig) -> int:
         del data["lam"]
         summary = {
             "status": task.worst_status(point["status"] for point in points),
+            "deterministic": all(point["deterministic"] for point in points),
             **opened.summary(),
             **data,
             **algorithm,

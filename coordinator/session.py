@@ -81,6 +81,7 @@ class Session:
     _observers: list[task.Observer]
     _job_id: str
     _solved: int = field(default=0, init=False)
+    _steady: bool = field(default=True, init=False)
     _started: float = field(default_factory=time.monotonic, init=False)
 
     def solve(
@@ -103,7 +104,10 @@ class Session:
         if left_out is not None:
             job = replace(job, n=job.n - left_out.size)
         (begun,) = self._begin(objective, [job], [about or {}], warm=warm, left_out=left_out)
+        # it begins where the one before ended
+        begun.training.progress.steady &= self._steady or not warm
         (outcome,) = self._run([begun])
+        self._steady = outcome.deterministic
         scores = None
         if left_out is not None:
             scores = self._score(begun, left_out) if job.by_features else self.cluster.score(outcome.w)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import __version__
-from acccocoa.config import ClusterConfig, ObjectiveConfig, StopConfig
+from acccocoa.config import AlgorithmConfig, ClusterConfig, ObjectiveConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.folds import Fold
 from acccocoa.losses import Loss, Vector, loss
@@ -88,8 +88,28 @@ def describe(
         label_weights=objective.label_weights,
         multiclass=objective.multiclass == "ovr",
     )
+    check_wire(settings.algorithm, by_features=job.by_features)
     check_memory(job, memory())
     return job
+
+
+def check_wire(algorithm: AlgorithmConfig, *, by_features: bool) -> None:
+    """The vectors of a round may travel as they are to.
+
+    By features what travels to the workers is the gradient of the losses at the predictions. It is the dual point, and
+    rounded it need not be one any more: a loss's conjugate ends at 0 and at the example's share of the slope, and with
+    an intercept the entries must sum up to 0. The predictions, which O_A is computed from, are the primal value's.
+
+    Raises
+    ------
+    UsageError : they may not
+    """
+    if by_features and algorithm.wire != "float64":
+        raise UsageError(
+            f"--wire {algorithm.wire}",
+            "is by examples only: by features the rounded vector would be no dual point",
+            "leave it out, or deal examples: --partition examples, with --l1-ratio below 1 and without --intercept",
+        )
 
 
 def memory() -> int:
@@ -302,6 +322,7 @@ def _begun(
         screening=screening,
         tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
         beside=beside and not job.by_features,
+        wire=algorithm.wire,
     )
     return Begun(job, loop, training, epochs, ready)
 
@@ -440,6 +461,8 @@ def run_summary(outcome: Outcome) -> dict[str, Any]:
         "restarts": outcome.restarts,
         "resyncs": outcome.resyncs,
         "drift": outcome.drift,
+        "widened": outcome.widened,
+        "deterministic": outcome.deterministic,
     }
 
 
@@ -456,6 +479,7 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "round_seconds": settings.algorithm.round_seconds,
         "passes_a_round": [work.passes for work in begun.training.works],
         "dtype": shards[0].dtype,
+        "wire": settings.algorithm.wire,
         "seed": settings.algorithm.seed,
         "version": __version__,
     }

@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from acccocoa.config import StopConfig
+from acccocoa import codec
+from acccocoa.config import StopConfig, Wire
 from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Certified
@@ -39,8 +40,24 @@ FETCH_SHARE = 0.02
 DRIFT_HEALED = 1e-9
 """Drift of v_y from A y, relative to its largest entry, beyond which the run resyncs: rounding stays far below."""
 
+NARROW_DRIFT_HEALED = 1e-5
+"""The same while the vectors of a round travel as float32: that alone makes 2e-8 to 2e-6 in up to 6000 rounds."""
+
+NARROW_GAP = 1e-5
+NARROW_STALL_GAIN = 0.7
+NARROW_STALL_PASSES = 50.0
+"""From a certified relative gap of NARROW_GAP on, or when it has not fallen by that factor while the passes have
+doubled and so many more were made, they travel as float64. Examples on the kink of a loss feel the last digit of w, and
+below some gap it does not fall any more: hinge, breast cancer, lam 1e-4: 2e-7; RCV1, 1000 rows, lam 1e-5: 1e-6, the
+primal value being small. What hides the gap of smooth losses is the drift of v_y: logistic, breast cancer, lam 1e-4:
+1e-9."""
+
 DRIFT_INSANE = 1e-3
 """Drift that no rounding explains."""
+
+
+class Drifted(Exception):
+    """v_y differs from A y by more than rounding: the run must go on by a resync."""
 
 
 class Workers(Protocol):
@@ -109,6 +126,8 @@ class Outcome:
     w : float64, shape (d,), of the primal value
     data_passes : coordinates visited over n
     drift : largest relative difference between v_y and A y found by an audit
+    widened : round from which on vectors travelled as float64 though float32 was asked for; None: they never did
+    deterministic : neither clocks nor lost states have had a say in it: the same data, options and seed give the same
     """
 
     status: Status
@@ -120,6 +139,8 @@ class Outcome:
     resyncs: int
     drift: float
     solve_seconds: float
+    widened: int | None
+    deterministic: bool
 
     @property
     def gap(self) -> float:
@@ -142,6 +163,10 @@ class Progress:
     lineage : of the state at the start of the round that comes next; see the proto
     ended : primal and dual of the pair that the run ended with, until it goes on
     effort : with screening, passes over the coordinates that were not left out
+    steady : all has followed from data, options and seed so far
+    doubtful : the best O_A may be computed from a v_y that has drifted within what float32 on the wire explains
+    widened : as in Outcome
+    fell : passes at, and relative gap of, the certificate since which the gap has not fallen by NARROW_STALL_GAIN
     """
 
     steps: int = 0
@@ -153,6 +178,10 @@ class Progress:
     lineage: str = ""
     ended: tuple[float, float] | None = None
     effort: float = 0.0
+    steady: bool = True
+    doubtful: bool = False
+    widened: int | None = None
+    fell: tuple[float, float] = (0.0, math.inf)
 
 
 class Training:
@@ -170,6 +199,10 @@ class Training:
         safe); None: no feature is left out
     tempo : changes the work with the workers' speed; None: it stays as it is
     beside : the workers have a thread left for certificates while they solve; by examples
+    wire : how w_t and A_k dz_k travel. With float32 w_t is rounded before anything is computed from it, here or there:
+        O_B is that of the w that is kept, exactly. A_k dz_k lose digits, v_y drifts from A y by about 1e-7 of its size,
+        and O_A is an estimate until the end of the run computes it from the workers' variables. Where that would
+        matter the run goes on with float64, see NARROW_GAP. By examples only
     """
 
     def __init__(
@@ -188,6 +221,7 @@ class Training:
         tempo: Tempo | None = None,
         screening: float | None = None,
         beside: bool = False,
+        wire: Wire = "float64",
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -206,6 +240,7 @@ class Training:
         self._tempo = tempo
         self._screening = screening
         self._beside = beside
+        self._wire = wire
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
@@ -270,7 +305,9 @@ class Training:
                     yield from self._resync()
                     resync = False
                 outcome = yield from self._round()
-            except StateLost:
+            except (StateLost, Drifted) as reason:
+                # what a worker has lost, and when, no seed decides
+                self.progress.steady &= isinstance(reason, Drifted)
                 resync = True
                 continue
             except ClusterError:
@@ -321,6 +358,7 @@ class Training:
         ordered = self._workers.order.ordered
         arrays = {name: array if name == "alpha" else ordered(array) for name, array in arrays.items()}
         self.progress = Progress(**facts["progress"])
+        self.progress.fell = (self.progress.fell[0], self.progress.fell[1])
         if self.progress.ended is not None:
             self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
@@ -353,9 +391,10 @@ class Training:
         self._retime()
         mark = self._keep(self)
         self._before = self._state()
-        w = loop.begin_round(min(work.fraction for work in self._works))
+        w = self._as_it_travels(loop.begin_round(min(work.fraction for work in self._works)))
         request = RoundRequest(
-            loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way
+            *(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way),
+            narrow=self._narrow,
         )
         # the round that is solved beside a certificate is thrown away when that is the last one
         beside = certify and self._beside and limit is None and not self.schedule.hopeful
@@ -365,6 +404,7 @@ class Training:
             certified = yield from self._certified(terms, request, w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return (yield from self._finish(request, w, limit))
+            self._spare_digits()
         yield from self._audit_when_due(request, w, before)
         asked = replace(request, solve=True, certify=beside, mark=mark and not before, repeats_w=before)
         if before:
@@ -377,6 +417,7 @@ class Training:
             certified = yield from self._certified(terms, request, w)
             if self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return (yield from self._finish(request, w, limit))
+            self._spare_digits()
         estimate = self._absorb(updates)
         if certify:
             loop.observe_gap(self._since.gap)
@@ -393,6 +434,33 @@ class Training:
             self.loop.restart()
         if self.loop.starting:
             self._works = self._tempo.plan(self._works)
+
+    @property
+    def _narrow(self) -> bool:
+        """What travels in a round has fewer digits than what is computed."""
+        return self._wire == "float32" and self.progress.widened is None
+
+    def _as_it_travels(self, w: Vector) -> Vector:
+        """w_t as the workers will have it."""
+        return codec.narrowed(w).astype(np.float64) if self._narrow else w
+
+    def _spare_digits(self) -> None:
+        """Travel as float64 where the gap is so small that float32 lacks digits, or does not fall any more.
+
+        Raises
+        ------
+        Drifted : so it is from now on; what has drifted until now is to be healed
+        """
+        if not self._narrow:
+            return
+        passes, gap = self._effort, self._since.relative_gap
+        before, standing = self.progress.fell
+        fell = gap <= NARROW_STALL_GAIN * standing
+        if fell:
+            self.progress.fell = (passes, gap)
+        if gap <= NARROW_GAP or (not fell and passes >= 2.0 * before + NARROW_STALL_PASSES):
+            self.progress.widened = self.loop.round
+            raise Drifted
 
     def _ball(self, certified: Certified, w: Vector) -> Ball | None:
         """In what part of the ball that holds the optimal w features count from now on."""
@@ -411,7 +479,7 @@ class Training:
 
         Raises
         ------
-        StateLost : they are inconsistent, and drift of v_y is the reason
+        Drifted : they are inconsistent, and drift of v_y is the reason
         NumericalError : they are inconsistent for another reason
         """
         loop = self.loop
@@ -419,12 +487,19 @@ class Training:
         self._largest = max(term.largest for term in terms)
         self._objective_b = loop.problem.objective_b(w, math.fsum(term.loss_sum for term in terms), self._largest)
         certified = loop.problem.certified(loop.problem.objective_a(loop.v_y, self._conjugate_sum), self._objective_b)
+        self.progress.doubtful |= self._narrow
         try:
             self.best.offer(certified, w, loop.round)
             self._since.offer(certified, w, loop.round)
         except NumericalError:
-            yield from self._heal_drift(request, w, repeats_w=True)
-            raise
+            yield from self._heal_drift(request, w, repeats_w=True, beyond=DRIFT_HEALED)
+            if not self.progress.doubtful:
+                raise
+            # v_y is right, but the best O_A may be from before it was: of this pair both are right
+            self.best.forget(primal=False)
+            self._since = BestPair()
+            self.best.offer(certified, w, loop.round)
+            self._since.offer(certified, w, loop.round)
         self.schedule.certified(self._effort, self._since.relative_gap)
         if loop.problem.alpha_is_model and certified.primal <= self.best.primal and self._clock() >= self._alpha_due:
             began = self._clock()
@@ -445,15 +520,18 @@ class Training:
         if problem.alpha_is_model:
             alpha: Vector = yield Ask(replace(request, coordinates=True, repeats_w=True), self._works, w)
         asked = replace(request, audit=True, finish=True, next_lineage=_new_lineage(), repeats_w=True)
-        v = self._audited((yield Ask(asked, self._works, w)))
+        v = self._audited((yield Ask(asked, self._works, w)), DRIFT_HEALED)
         if problem.alpha_is_model:
             self._alpha = problem.model_of(alpha, v)
         self._stand_at(v, asked.next_lineage)
         now = problem.certified(problem.objective_a(v, self._conjugate_sum), self._objective_b)
+        if self.progress.doubtful:
+            self.best.forget(primal=False)
+            self.progress.doubtful = False
         self.best.offer(now, w, loop.round)
         self._alpha_primal = now.primal
         pair = problem.at_hand(self.best.certified, now)
-        if self.progress.drift_now <= DRIFT_HEALED and self._satisfies(pair):
+        if self.progress.drift_now <= self._drift_healed and self._satisfies(pair):
             self.progress.ended = (pair.primal, pair.dual)
             return self._outcome("converged", pair, round_number)
         if limit is not None:
@@ -467,6 +545,7 @@ class Training:
         self.loop.round += 1
         self.loop.stand_at(v)
         self._since = BestPair()
+        self.progress.fell = (self._effort, math.inf)
         self.progress.lineage = self._way = lineage
         self._before = None
 
@@ -475,24 +554,29 @@ class Training:
         if self.passes - self.progress.audited_at < AUDIT_PASSES:
             return
         self.progress.audited_at = self.passes
-        yield from self._heal_drift(request, w, repeats_w)
+        yield from self._heal_drift(request, w, repeats_w, self._drift_healed)
 
-    def _heal_drift(self, request: RoundRequest, w: Vector, repeats_w: bool) -> Asking[None]:
+    @property
+    def _drift_healed(self) -> float:
+        """Drift that explains itself."""
+        return NARROW_DRIFT_HEALED if self._narrow else DRIFT_HEALED
+
+    def _heal_drift(self, request: RoundRequest, w: Vector, repeats_w: bool, beyond: float) -> Asking[None]:
         """Compare v_y with A y.
 
         Raises
         ------
-        StateLost : they differ by more than rounding; a resync heals that
+        Drifted : they differ by more than that
         NumericalError : they differ by more than sanity
         """
-        self._audited((yield Ask(replace(request, audit=True, repeats_w=repeats_w), self._works, w)))
-        if self.progress.drift_now > DRIFT_HEALED:
-            raise StateLost("drift")
+        self._audited((yield Ask(replace(request, audit=True, repeats_w=repeats_w), self._works, w)), beyond)
+        if self.progress.drift_now > beyond:
+            raise Drifted
 
-    def _audited(self, audits: Sequence[Contribution]) -> Vector:
+    def _audited(self, audits: Sequence[Contribution], beyond: float) -> Vector:
         """A y from the workers' dual variables, the sum of their A_k y_k; notes how far v_y has drifted from it.
 
-        Beyond rounding, the best O_A is forgotten: it was computed from v_y.
+        Beyond that, the best O_A is forgotten: it was computed from v_y.
 
         Raises
         ------
@@ -504,7 +588,7 @@ class Training:
         drift = float(np.abs(v - loop.v_y).max(initial=0.0)) / scale if scale > 0 else 0.0
         self.progress.drift_now = drift
         self.progress.drift = max(self.progress.drift, drift)
-        if not drift <= DRIFT_HEALED:
+        if not drift <= beyond:
             self.best.forget(primal=loop.problem.alpha_is_model)
             self._alpha, self._alpha_primal, self._alpha_due = None, math.inf, self._clock()
         if not drift <= DRIFT_INSANE:
@@ -589,6 +673,8 @@ class Training:
             resyncs=self.progress.resyncs,
             drift=self.progress.drift,
             solve_seconds=self.seconds,
+            widened=self.progress.widened,
+            deterministic=self.progress.steady and self._tempo is None and status in ("converged", "max_rounds"),
         )
 
 

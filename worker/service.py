@@ -11,7 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import numpy as np
@@ -99,10 +99,14 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The answer to a round, and the vectors that belong to it."""
+    """The answer to a round, and the vectors that belong to it.
+
+    a_dz : A_k dz_k, where the round is solved, float32 where it is narrow
+    """
 
     message: pb.Answer
     vectors: list[Vector]
+    a_dz: NDArray[np.floating[Any]] | None
 
 
 class _Lease:
@@ -515,6 +519,12 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             header, more = codec.encode(vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
             answers.vectors.CopyFrom(header)
             pieces += more
+        updates = [each.a_dz for each in answered if each.a_dz is not None]
+        if updates:
+            dtype = codec.float_dtype(all(each.message.narrow for each in asked if each.message.solve))
+            header, more = codec.encode(codec.joined(updates, dtype))
+            answers.a_dz.CopyFrom(header)
+            pieces += more
         if any(each.message.coordinates for each in asked):
             header, more = codec.encode(solvers[0].shard.rows.astype(np.uint32))
             answers.rows.CopyFrom(header)
@@ -638,6 +648,7 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     request, plan, w = asked.message, asked.plan, asked.w
     answer = pb.Answer(problem=request.problem, round=plan.round)
     vectors: list[Vector] = []
+    a_dz: NDArray[np.floating[Any]] | None = None
     if request.certify and not request.solve:
         answer.certificate.CopyFrom(_certify(solver, state, plan, w))
     if request.finish:
@@ -651,12 +662,12 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     if request.solve:
         # what is only read of the state can be computed while z_{t+1} is
         certificate = solver.beside(lambda: _certify(solver, state, plan, w, alone=False)) if request.certify else None
-        update, a_dz = _solve(solver, state, plan, w, request.next_lineage, request.sample)
+        update, exact = _solve(solver, state, plan, w, request.next_lineage, request.sample)
         answer.update.CopyFrom(update)
-        vectors.append(a_dz)
+        a_dz = codec.narrowed(exact) if request.narrow else exact
         if certificate is not None:
             answer.certificate.CopyFrom(certificate())
-    return _Answered(answer, vectors)
+    return _Answered(answer, vectors, a_dz)
 
 
 def _solve(
@@ -740,7 +751,6 @@ class _Inbox:
 
     def requests(self, length: int, problems: int) -> Iterator[tuple[pb.SolveRequest, list[Vector]]]:
         """Rounds and Score with the w of every round (float64, shape (length,)), and Resync, to the stream's end.
-
         What belongs to a round without a w of its own is the last one that came for the same problem.
         """
         last: dict[int, Vector] = {}
@@ -749,7 +759,7 @@ class _Inbox:
             if kind == "resync":
                 yield message, []
             elif kind == "score":
-                w = self._array(message.score.w, length)
+                w = self._array(message.score.w, length, codec.float_dtype(narrow=False))
                 if w is None:
                     return
                 yield message, [w]
@@ -760,12 +770,15 @@ class _Inbox:
                     raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "Rounds without a round, or with two of a problem")
                 for number in numbers:
                     _check_number(number, problems)
-                bringing = [each.problem for each in rounds if each.brings_w]
+                bringing = [each for each in rounds if each.brings_w]
                 if bringing:
-                    whole = self._array(message.rounds.w, len(bringing) * length)
+                    dtype = codec.float_dtype(all(each.narrow for each in bringing))
+                    whole = self._array(message.rounds.w, len(bringing) * length, dtype)
                     if whole is None:
                         return
-                    last.update(zip(bringing, whole.reshape(len(bringing), length), strict=True))
+                    last.update(
+                        zip((each.problem for each in bringing), whole.reshape(len(bringing), length), strict=True)
+                    )
                 for number in numbers:
                     if number not in last:
                         raise _Refused(
@@ -775,9 +788,9 @@ class _Inbox:
             else:
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Rounds were expected, not {kind}")
 
-    def _array(self, header: array_pb2.Array, length: int) -> Vector | None:
-        """The array whose pieces follow; None when the stream ends before it does."""
-        decoder = codec.Decoder(header, np.dtype(np.float64), length)
+    def _array(self, header: array_pb2.Array, length: int, dtype: np.dtype[Any]) -> Vector | None:
+        """The array whose pieces follow, as float64; None when the stream ends before it does."""
+        decoder = codec.Decoder(header, dtype, length)
         while decoder.missing:
             piece = next(self._requests, None)
             if piece is None:
@@ -785,4 +798,4 @@ class _Inbox:
             if piece.WhichOneof("kind") != "chunk":
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "an array was interrupted by another message")
             decoder.feed(piece.chunk.data)
-        return decoder.array()
+        return decoder.array().astype(np.float64, copy=False)

@@ -865,7 +865,7 @@ class Rounds(_message.Message):
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Round]: ...
     @_builtins.property
     def w(self) -> _array_pb2.Array:
-        """float64; absent: none brings one"""
+        """float32 if all that bring one are narrow, else float64; absent: none brings one"""
 
     def __init__(
         self,
@@ -909,6 +909,7 @@ class Round(_message.Message):
     SAMPLE_FIELD_NUMBER: _builtins.int
     COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
+    NARROW_FIELD_NUMBER: _builtins.int
     SCREEN_FIELD_NUMBER: _builtins.int
     problem: _builtins.int
     round: _builtins.int
@@ -942,15 +943,17 @@ class Round(_message.Message):
     """answer y_k,t"""
     finish: _builtins.bool
     """the last of the job: round t + 1 starts from alpha = z = y_t, written down where there"""
+    narrow: _builtins.bool
+    """is a state directory
+    w_t and A_k dz_k are rounded to float32
+    """
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
     def screen(self) -> Global___Screen:
-        """is a state directory
-        with solve: from here on leave out rows that seem to be 0 at the optimum
-        """
+        """with solve: from here on leave out rows that seem to be 0 at the optimum"""
 
     def __init__(
         self,
@@ -974,11 +977,12 @@ class Round(_message.Message):
         sample: _builtins.int = ...,
         coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
+        narrow: _builtins.bool = ...,
         screen: Global___Screen | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1012,22 +1016,27 @@ Global___Screen: _TypeAlias = Screen  # noqa: Y015
 
 @_typing.final
 class Answers(_message.Message):
-    """To Rounds: an answer to each, in their order. Followed by `vectors`, then by `rows`."""
+    """To Rounds: an answer to each, in their order. Followed by `vectors`, then by `a_dz`, then by `rows`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ANSWERS_FIELD_NUMBER: _builtins.int
     VECTORS_FIELD_NUMBER: _builtins.int
+    A_DZ_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
     def vectors(self) -> _array_pb2.Array:
-        """float64; of every answer what it has of: A_k y_k,t on the support, y_k,t, A_k dz_k on"""
+        """float64; of every answer what it has of: A_k y_k,t on the support, y_k,t"""
+
+    @_builtins.property
+    def a_dz(self) -> _array_pb2.Array:
+        """of every Update A_k dz_k on the support; float32 if all their rounds are narrow, else"""
 
     @_builtins.property
     def rows(self) -> _array_pb2.Array:
-        """the support
+        """float64
         uint32, the numbers of the shard's rows (features, by features), in the order of
         """
 
@@ -1036,11 +1045,12 @@ class Answers(_message.Message):
         *,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         vectors: _array_pb2.Array | None = ...,
+        a_dz: _array_pb2.Array | None = ...,
         rows: _array_pb2.Array | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz", "rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a_dz", b"a_dz", "answers", b"answers", "rows", b"rows", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

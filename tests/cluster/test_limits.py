@@ -116,7 +116,7 @@ def test_a_job_in_a_new_stream_leaves_the_old_one_nothing_to_add(clients: list[C
         # the same round in every stream: computed from the same state
         conversation.say(round_with(w, visits=[int(buckets)], fraction=1.0, next_lineage="way"))
         answers.append(conversation.until("answers").answers)
-    assert len({answer.vectors.xxh3 for answer in answers}) == 1
+    assert len({answer.a_dz.xxh3 for answer in answers}) == 1
     conversations[-1].say(round_with(w, round=1, lineage="way", visits=[int(buckets or 0)], fraction=1.0))
     conversations[-1].until("answers")
     # the round before is over: it cannot be asked for again

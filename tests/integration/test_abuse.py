@@ -76,7 +76,7 @@ def whole_job(client: Client) -> None:
             (answer,) = reply.answers.answers
             assert (answer.certificate.loss_sum, answer.certificate.conjugate_sum) == (301.0, 0.0)
             assert answer.update.steps > 0
-            received = len(reply.answers.vectors.head)
+            received = len(reply.answers.a_dz.head)
         if kind == "chunk" and received:
             received += len(reply.chunk.data)
         if kind != "heartbeat" and kind not in kinds[-1:]:

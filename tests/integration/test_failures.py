@@ -344,7 +344,7 @@ def has(reply: pb.SolveReply, what: Literal["certificate", "update"]) -> bool:
 def change_update(reply: pb.SolveReply, field: str, value: object) -> list[pb.SolveReply]:
     answers = reply.answers
     if has(reply, "update") and answers.answers[0].round == 5:
-        setattr(answers.vectors if field in {"xxh3", "length", "dtype"} else answers.answers[0], field, value)
+        setattr(answers.a_dz if field in {"xxh3", "length", "dtype"} else answers.answers[0], field, value)
     return [reply]
 
 
@@ -387,10 +387,10 @@ def test_a_worker_whose_numbers_are_not_finite(
         if has(reply, where) and where == "certificate":
             reply.answers.answers[0].certificate.loss_sum = float("nan")
         elif has(reply, where):
-            values = np.frombuffer(reply.answers.vectors.head).copy()
+            values = np.frombuffer(reply.answers.a_dz.head).copy()
             values[0] = np.nan
-            reply.answers.vectors.head = values.tobytes()
-            reply.answers.vectors.xxh3 = xxhash.xxh3_64_intdigest(values.tobytes())
+            reply.answers.a_dz.head = values.tobytes()
+            reply.answers.a_dz.xxh3 = xxhash.xxh3_64_intdigest(values.tobytes())
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=nan) as middle:
@@ -402,9 +402,9 @@ def test_a_lost_update_is_noticed(launch: Launcher, pair: list[Worker]) -> None:
 
     def lose(reply: pb.SolveReply) -> list[pb.SolveReply]:
         if has(reply, "update") and reply.answers.answers[0].round == 3:
-            nothing = bytes(len(reply.answers.vectors.head))
-            reply.answers.vectors.head = nothing
-            reply.answers.vectors.xxh3 = xxhash.xxh3_64_intdigest(nothing)
+            nothing = bytes(len(reply.answers.a_dz.head))
+            reply.answers.a_dz.head = nothing
+            reply.answers.a_dz.xxh3 = xxhash.xxh3_64_intdigest(nothing)
         return [reply]
 
     with man_in_the_middle(pair[1].address, tamper=lose) as middle:

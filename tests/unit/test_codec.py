@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from acccocoa.codec import CHUNK, Decoder, WireError, dtype_name, dtype_to_wire, encode
+from acccocoa.codec import (
+    CHUNK,
+    Decoder,
+    WireError,
+    dtype_name,
+    dtype_to_wire,
+    encode,
+    float_dtype,
+    joined,
+    narrowed,
+)
 from acccocoa.v1 import array_pb2 as pb
 
 GRPC_MESSAGE_CAP = 4 << 20
@@ -177,6 +187,30 @@ def test_names_of_dtypes(dtype: str) -> None:
     assert dtype_to_wire(np.dtype(dtype)) == WIRE_DTYPES[dtype]
     assert dtype_to_wire(np.dtype(dtype).newbyteorder(">")) == WIRE_DTYPES[dtype]
     assert dtype_name(WIRE_DTYPES[dtype]) == np.dtype(dtype).name
+
+
+@given(npst.arrays("<f8", st.integers(0, 60)))
+def test_a_narrowed_vector_arrives_as_it_was_rounded(vector: NDArray[np.float64]) -> None:
+    with np.errstate(all="ignore"):
+        expected = vector.astype(np.float32)
+    sent = narrowed(vector)
+    assert sent.tobytes() == expected.tobytes()
+    arrived = round_trip(sent).astype(np.float64)
+    # rounded once, nothing more is lost on the way
+    assert narrowed(arrived).tobytes() == sent.tobytes()
+
+
+def test_what_is_beyond_float32_becomes_infinite_without_a_warning() -> None:
+    assert narrowed(np.array([1e300, -1e300, 1e-300])).tolist() == [np.inf, -np.inf, 0.0]
+
+
+def test_arrays_that_travel_together() -> None:
+    single, double = np.array([0.1], np.float32), np.array([0.1, 0.2])
+    assert [float_dtype(narrow).str for narrow in (True, False)] == ["<f4", "<f8"]
+    assert joined([single, single], float_dtype(True)).tobytes() == single.tobytes() * 2
+    # what is narrow keeps its value among others
+    assert joined([single, double], float_dtype(False)).tolist() == [float(single[0]), 0.1, 0.2]
+    assert joined([double], float_dtype(False)) is double
 
 
 def test_name_of_an_unknown_dtype() -> None:

@@ -72,6 +72,7 @@ def test_every_setting_says_what_it_does(config: type) -> None:
         (AlgorithmConfig, {"sigma": -1.0}, "--sigma -1"),
         (AlgorithmConfig, {"local_epochs": 0.0}, "--local-epochs 0"),
         (AlgorithmConfig, {"local_epochs": LOCAL_EPOCHS_MAX + 1.0}, "--local-epochs 1001"),
+        (AlgorithmConfig, {"deterministic": True, "round_seconds": 0.1}, "--deterministic and --round-seconds"),
         (AlgorithmConfig, {"threads": 0}, "--threads 0"),
         (AlgorithmConfig, {"seed": -1}, "--seed -1"),
         (AlgorithmConfig, {"seed": 2**63}, "--seed 9223372036854775808"),

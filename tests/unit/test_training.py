@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -22,11 +23,12 @@ from sklearn.linear_model import ElasticNet, Ridge
 from sklearn.svm import LinearSVC, LinearSVR
 
 from acccocoa import losses
-from acccocoa.config import StopConfig
+from acccocoa.config import StopConfig, Wire
 from acccocoa.errors import NumericalError
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
+from coordinator import training
 from coordinator.certificate import ROUNDING, BestPair, check
 from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.outer_loop import OuterLoop
@@ -143,6 +145,7 @@ class Run:
     beside: bool = False
     loop_options: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = lambda: 0.0
+    wire: Wire = "float64"
     make_workers: type[WatchedWorkers] = WatchedWorkers
     interrupt_when: Callable[[CertifiedRound], bool] = lambda _: False
 
@@ -161,6 +164,7 @@ class Run:
             observe=self._observe,
             clock=self.clock,
             beside=self.beside,
+            wire=self.wire,
         )
 
     def _observe(self, seen: CertifiedRound) -> None:
@@ -644,6 +648,186 @@ def test_logistic_with_partial_rounds_and_little_regularisation() -> None:
     data = breast_cancer()
     run = Run(data, problem_of("logistic", data, 1e-6), epochs=0.7, seed=1, stop=StopConfig(tol=1e-9, max_rounds=60))
     assert run.go().status == "max_rounds"
+
+
+# ------------------------------------------------------------------------------------------------- float32 on the wire
+
+
+class Narrow(WatchedWorkers):
+    """Workers whose messages carry float32."""
+
+    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
+        if request.narrow:
+            assert_array_equal(w, w.astype(np.float32))  # nothing is lost on the way
+        super().push(request, works, w)
+
+    def updates(self) -> list[WorkerUpdate]:
+        updates = super().updates()
+        if not self.requests[-1].narrow:
+            return updates
+        return [with_a_dz(update, update.contribution.a_dz.astype(np.float32).astype(np.float64)) for update in updates]
+
+
+@pytest.mark.parametrize(
+    ("loss", "lam", "l1_ratio", "tol"),
+    [
+        ("hinge", 0.03, 0.0, 1e-3),
+        ("hinge", 0.03, 0.0, 1e-6),
+        ("logistic", 1e-3, 0.0, 1e-9),
+        ("squared", 0.03, 0.5, 1e-9),
+        ("epsilon_insensitive", 0.03, 0.0, 1e-6),
+    ],
+)
+def test_float32_on_the_wire_ends_at_the_same_optimum_with_a_true_certificate(
+    loss: str, lam: float, l1_ratio: float, tol: float
+) -> None:
+    data = data_for(loss)
+    problem = problem_of(loss, data, lam, l1_ratio)
+    stop = StopConfig(tol=tol, max_rounds=5000)
+    wide = Run(data, problem, k=3, epochs=0.5, stop=stop).go()
+    run = Run(data, problem, k=3, epochs=0.5, stop=stop, every_round=True, wire="float32", make_workers=Narrow)
+    narrow = run.go()
+    assert narrow.status == "converged"
+    for seen, expected in zip(run.seen, run.workers.recomputed, strict=True):
+        # the primal value is that of the rounded w; O_A may be off by drift
+        assert seen.certified.primal == pytest.approx(expected.primal, rel=1e-12)
+        assert seen.certified.dual == pytest.approx(expected.dual, rel=1e-6, abs=1e-12)
+    found = run.workers.certify(narrow.w, run.workers.duals("alpha"))
+    assert narrow.certified.primal == pytest.approx(found.primal, rel=1e-12)
+    assert narrow.certified.dual == pytest.approx(found.dual, rel=1e-12)
+    assert found.relative_gap <= tol
+    assert (narrow.widened is None) == (tol > 1e-5)
+    if narrow.widened is None:
+        assert_array_equal(narrow.w, narrow.w.astype(np.float32))
+    assert narrow.certified.primal == pytest.approx(wide.certified.primal, rel=2 * tol)
+    assert 1e-12 < narrow.drift < 1e-6
+
+
+def test_a_gap_that_falls_no_further_with_float32_does_with_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = data_for("hinge")
+    problem = problem_of("hinge", data, 1e-3)
+    monkeypatch.setattr(training, "NARROW_GAP", 0.0)
+    run = Run(data, problem, stop=StopConfig(tol=1e-9, max_rounds=5000), wire="float32", make_workers=Narrow)
+    outcome = run.go()
+    assert (outcome.status, outcome.deterministic) == ("converged", True)
+    assert outcome.widened is not None
+    assert 1e-9 < min(seen.best_relative_gap for seen in run.seen if seen.round < outcome.widened) < 1e-5
+    # the way of a round is the same for all that is asked in it
+    for request in run.workers.requests:
+        assert request.narrow == (request.round <= outcome.widened)
+    assert run.workers.certify(outcome.w, run.workers.duals("alpha")).relative_gap <= 1e-9
+
+
+def test_float32_goes_on_where_its_state_was_taken() -> None:
+    """Whether vectors are narrow is part of the state."""
+    data = data_for("logistic")
+    problem = problem_of("logistic", data, 1e-3)
+
+    def run(rounds: int) -> Run:
+        stop = StopConfig(tol=1e-12, max_rounds=rounds)
+        return Run(data, problem, stop=stop, wire="float32", make_workers=Narrow)
+
+    whole = run(200)
+    found = whole.go()
+    assert found.widened is not None
+    for rounds in (found.widened // 2, found.widened + 3):
+        first, second = run(rounds), run(200)
+        first.go()
+        facts, arrays = json.loads(json.dumps(first.training.state()[0])), first.training.state()[1]
+        second.workers.states = first.workers.states
+        second.training.restore(facts, arrays)
+        assert second.training.progress == first.training.progress
+        assert second.go().status in ("converged", "max_rounds")
+        assert (second.training.progress.widened == found.widened) == (rounds > found.widened)
+
+
+class NarrowAndOff(Falsified, Narrow):
+    """A drift within what float32 is granted, that makes O_A too small: the dual value is above the optimum."""
+
+    def falsify(self, update: WorkerUpdate) -> WorkerUpdate:
+        return with_a_dz(update, (1.0 - 5e-6) * update.contribution.a_dz)
+
+
+class NarrowAndForgetful(NarrowAndOff):
+    """The same, and worker 0 forgets where it stands in round 12: the resync leaves nothing of the drift."""
+
+    forgot = False
+
+    def updates(self) -> list[WorkerUpdate]:
+        if not self.forgot and self.requests[-1].round == 12:
+            self.forgot = True
+            for state in self.states:
+                state.pending = None
+            raise StateLost("worker 0")
+        return super().updates()
+
+
+@pytest.mark.parametrize("workers", [NarrowAndOff, NarrowAndForgetful])
+@pytest.mark.parametrize("every_round", [True, False])
+def test_a_dual_value_that_drift_has_made_too_large_neither_ends_the_run_nor_is_reported(
+    workers: type[WatchedWorkers], every_round: bool
+) -> None:
+    data = data_for("squared")
+    problem = problem_of("squared", data, 0.03)
+    stop = StopConfig(tol=1e-9, max_rounds=3000)
+    run = Run(data, problem, stop=stop, every_round=every_round, wire="float32", make_workers=workers)
+    outcome = run.go()
+    assert outcome.status == "converged"
+    assert outcome.deterministic == (workers is NarrowAndOff)
+    found = run.workers.certify(outcome.w, run.workers.duals("alpha"))
+    assert outcome.certified.dual == pytest.approx(found.dual, rel=1e-12)
+    assert found.relative_gap <= 1e-9
+
+
+@pytest.mark.parametrize("workers", [Lost, Twice])
+def test_with_float32_a_lost_or_doubled_update_never_ends_as_converged(workers: type[WatchedWorkers]) -> None:
+    data = data_for("hinge")
+    stop = StopConfig(tol=1e-4, max_rounds=2000)
+    with pytest.raises(NumericalError):
+        Run(data, problem_of("hinge", data, 0.03), make_workers=workers, stop=stop, wire="float32").go()
+
+
+def test_with_float32_the_same_seed_gives_the_same_bits() -> None:
+    first, again = (hinge_run(k=3, wire="float32", make_workers=Narrow).go() for _ in range(2))
+    assert first.w.tobytes() == again.w.tobytes()
+    assert first.certified == again.certified
+    assert first.w.tobytes() != hinge_run(k=3).go().w.tobytes()
+
+
+class Unwatched(WatchedWorkers):
+    """Certificates are not recomputed, which would warn."""
+
+    def certificates(self) -> list[CertificateTerms]:
+        return InProcessWorkers.certificates(self)
+
+
+def test_a_w_beyond_float32_ends_the_run() -> None:
+    data = Data(np.full((4, 2), 1e-30), np.full(4, 1e15))
+    with pytest.raises(NumericalError, match="finite"):
+        Run(data, problem_of("squared", data, 1e-60), wire="float32", make_workers=Unwatched).go()
+
+
+def test_a_run_that_goes_on_with_float64_doubts_what_float32_left() -> None:
+    data = data_for("squared")
+    problem = problem_of("squared", data, 0.03)
+    optimum = Run(data, problem, stop=StopConfig(tol=1e-12)).go().certified.primal
+    before = Run(data, problem, stop=StopConfig(tol=1e-12, max_rounds=20), wire="float32", make_workers=Narrow)
+    before.go()
+    facts, arrays = before.training.state()
+    facts["best"]["dual"] = optimum * (1.0 + 1e-7)
+    for doubtful in (True, False):
+        facts["progress"]["doubtful"] = doubtful
+        after = Run(data, problem, stop=StopConfig(tol=1e-9))
+        after.workers.states = before.workers.states
+        after.training.restore(facts, arrays)
+        if not doubtful:
+            with pytest.raises(NumericalError, match="cannot be below zero"):
+                after.training.run(resync=True)
+            continue
+        outcome = after.training.run(resync=True)
+        assert outcome.status == "converged"
+        found = after.workers.certify(outcome.w, after.workers.duals("alpha"))
+        assert outcome.certified.dual == pytest.approx(found.dual, rel=1e-12)
 
 
 # ----------------------------------------------------------------------------------------------- certificate, best pair
