@@ -22,6 +22,7 @@ from acccocoa.config import Restart
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
+from coordinator import kernels
 
 GAP_RESTART_FACTOR = 0.1
 """Restart when the certified gap has fallen by this factor since the last restart (algorithm section 5)."""
@@ -163,9 +164,7 @@ class OuterLoop:
         else:
             self.theta = min(self.theta, smallest_fraction)
         gamma_theta = self.gamma_theta
-        np.multiply(self.v_a, 1.0 - gamma_theta, out=self.v_y)
-        np.multiply(self.v_z, gamma_theta, out=self._scratch)
-        self.v_y += self._scratch
+        kernels.between(self.v_a, self.v_z, gamma_theta, self.v_y)
         return self.problem.grad_f(self.v_y)
 
     def end_round(self, contributions: Sequence[Contribution]) -> None:
@@ -174,10 +173,13 @@ class OuterLoop:
         previous = self.v_a.copy() if watched else self.v_a
         self.v_a[:] = self.v_y
         for part in contributions:
+            step = self.gamma_theta / part.fraction
             where = slice(None) if part.places is None else part.places
-            self.v_z[where] += part.a_dz
-            step = np.multiply(part.a_dz, self.gamma_theta / part.fraction, out=self._scratch[: len(part.a_dz)])
-            self.v_a[where] += step
+            if isinstance(where, slice):
+                self.v_z[where] += part.a_dz
+                self.v_a[where] += np.multiply(part.a_dz, step, out=self._scratch[: len(part.a_dz)])
+            else:
+                kernels.add_at(where, part.a_dz, step, self.v_z, self.v_a)
         opposed = watched and self._opposes_momentum(previous)
         self.theta = next_theta(self.theta, self.gamma)
         self._starting = False
