@@ -60,16 +60,28 @@ def joined(vectors: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any
     return whole.astype(dtype, copy=False)
 
 
-def encode(array: NDArray[Any]) -> tuple[pb.Array, Iterator[pb.Chunk]]:
-    """Header (with the first piece) and the remaining pieces of a one-dimensional array.
+def encode(array: NDArray[Any], header: pb.Array) -> Iterator[bytes]:
+    """Fill in the header (with the first piece) of a one-dimensional array; the remaining pieces.
 
-    The pieces are views until they are serialised: do not write to the array before they are sent.
+    They are copied as they are asked for: do not write to the array before they are sent.
+
+    Parameters
+    ----------
+    header : the one in the message that travels. A message that is put into another one is written and read again,
+        which takes 2 ms where it has a piece of full size; filling it in place takes 0.07 ms
     """
     data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).view(np.uint8).data
-    header = pb.Array(
-        dtype=dtype_to_wire(array.dtype), length=len(array), xxh3=checksum(data), head=bytes(data[:CHUNK])
-    )
-    return header, (pb.Chunk(data=bytes(data[at : at + CHUNK])) for at in range(CHUNK, len(data), CHUNK))
+    header.dtype, header.length = dtype_to_wire(array.dtype), len(array)
+    header.xxh3, header.head = checksum(data), bytes(data[:CHUNK])
+    return (bytes(data[at : at + CHUNK]) for at in range(CHUNK, len(data), CHUNK))
+
+
+def chunk_bytes(piece: bytes) -> int:
+    """Size of a message that has nothing but that piece; its own ByteSize writes it once more to find out."""
+    size = len(piece)
+    for _ in ("data in Chunk", "Chunk in the message"):
+        size += 1 + max(1, -(-size.bit_length() // 7))
+    return size
 
 
 class Decoder:

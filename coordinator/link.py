@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import ShardDescription
 from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
 from coordinator.normalize import Measure
-from coordinator.order import Places
+from coordinator.order import Places, taken
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work
 
@@ -273,13 +273,11 @@ class WorkerLink:
         self._start.CopyFrom(start)
         self._call = worker_pb2_grpc.WorkerStub(self._channel).Solve(iter(self._outbox.get, None))
         self._replies = iter(self._call)
-        pieces: Iterator[array_pb2.Chunk] = iter(())
+        message = pb.SolveRequest(start=start)
+        pieces: Iterator[bytes] = iter(())
         if self.divisors is not None:
-            header, pieces = codec.encode(self.divisors)
-            start.divisors.CopyFrom(header)
-        self._send(pb.SolveRequest(start=start))
-        for piece in pieces:
-            self._send(pb.SolveRequest(chunk=piece))
+            pieces = codec.encode(self.divisors, message.start.divisors)
+        self._send(message, pieces)
         started = self._receive("started").started
         buckets = tuple(started.buckets)
         if (
@@ -361,17 +359,14 @@ class WorkerLink:
     def push(self, asked: Sequence[Asked]) -> None:
         """Send rounds of several problems, each with its w_t restricted to the worker's support, in one message."""
         self._outstanding = list(asked)
-        rounds = [_round(each) for each in asked]
+        message = pb.SolveRequest(rounds=pb.Rounds(rounds=[_round(each) for each in asked]))
         bringing = [each for each in asked if not each.request.repeats_w]
-        message = pb.Rounds(rounds=rounds)
-        pieces: Iterator[array_pb2.Chunk] = iter(())
+        pieces: Iterator[bytes] = iter(())
         if bringing:
             dtype = codec.float_dtype(all(each.request.narrow for each in bringing))
-            header, pieces = codec.encode(codec.joined([each.w[self.places] for each in bringing], dtype))
-            message.w.CopyFrom(header)
-        self._send(pb.SolveRequest(rounds=message))
-        for piece in pieces:
-            self._send(pb.SolveRequest(chunk=piece))
+            ws = codec.joined([taken(each.w, self.places) for each in bringing], dtype)
+            pieces = codec.encode(ws, message.rounds.w)
+        self._send(message, pieces)
 
     def push_again(self, but: Collection[int]) -> None:
         """Send what is outstanding again, after `reopen`. but : problems whose rounds are given up"""
@@ -461,10 +456,8 @@ class WorkerLink:
 
     def score(self, w: Vector) -> Scores:
         """Have the worker score w on the fold it leaves out."""
-        header, pieces = codec.encode(w[self.support])
-        self._send(pb.SolveRequest(score=pb.Score(w=header)))
-        for piece in pieces:
-            self._send(pb.SolveRequest(chunk=piece))
+        message = pb.SolveRequest(score=pb.Score())
+        self._send(message, codec.encode(w[self.support], message.score.w))
         scored = self._receive("scored").scored
         return Scores(scored.examples, scored.loss_sum, scored.correct, scored.squared_error)
 
@@ -494,9 +487,15 @@ class WorkerLink:
             self._call.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it untyped
         self._channel.close()
 
-    def _send(self, message: pb.SolveRequest) -> None:
+    def _send(self, message: pb.SolveRequest, pieces: Iterable[bytes] = ()) -> None:
+        """The message, and the pieces of the array that begins with it."""
         self.bytes_pushed += message.ByteSize()
         self._outbox.put(message)
+        for piece in pieces:
+            more = pb.SolveRequest()
+            more.chunk.data = piece
+            self.bytes_pushed += codec.chunk_bytes(piece)
+            self._outbox.put(more)
 
     def _receive(self, kind: str | None) -> pb.SolveReply:
         """The next reply that is not a heartbeat; it must be of that kind, if one is given."""
@@ -506,8 +505,8 @@ class WorkerLink:
                 reply = next(self._replies, None)
                 if reply is None:
                     raise WorkerLost(str(self), "ended the job of its own accord", "see its log")
-                self.bytes_returned += reply.ByteSize()
                 found = reply.WhichOneof("kind")
+                self.bytes_returned += codec.chunk_bytes(reply.chunk.data) if found == "chunk" else reply.ByteSize()
                 if found == kind or (kind is None and found != "heartbeat"):
                     return reply
                 if found != "heartbeat":

@@ -1,11 +1,12 @@
 """The worker's gRPC edge: translates messages into calls of the local solver, and decides nothing about numbers."""
 
 import functools
+import itertools
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures import wait as wait_for
@@ -269,11 +270,10 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             _check_intact(shard)
         except _Refused as refused:
             _abort(context, refused.code, str(refused))
-        first, numbers_pieces = codec.encode(numbers)
-        second, values_pieces = codec.encode(values)
-        yield pb.MeasureReply(measured=pb.Measured(numbers=first, values=second))
-        yield from (pb.MeasureReply(chunk=piece) for piece in numbers_pieces)
-        yield from (pb.MeasureReply(chunk=piece) for piece in values_pieces)
+        message = pb.MeasureReply()
+        pieces = [codec.encode(numbers, message.measured.numbers), codec.encode(values, message.measured.values)]
+        yield message
+        yield from (pb.MeasureReply(chunk=array_pb2.Chunk(data=piece)) for piece in itertools.chain(*pieces))
 
     def Adopt(self, request: pb.AdoptRequest, context: grpc.ServicerContext) -> pb.AdoptReply:
         """Serve another part, too; see the proto."""
@@ -426,25 +426,19 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             for problem, part in zip(start.problems, problems, strict=True)
         ]
         states = self._states_for(start, shard)
-        support, pieces = codec.encode(shard.support)
-        started = pb.Started(support=support, buckets=[block.buckets for block in shard.blocks])
+        reply = pb.SolveReply(started=pb.Started(buckets=[block.buckets for block in shard.blocks]))
+        started = reply.started
+        arrays = [codec.encode(shard.support, started.support)]
         for problem, state in zip(start.problems, states, strict=True):
             position = started.positions.add(ready=not start.warm and state.can_begin(problem.round, problem.lineage))
             position.round, lineage = state.position
             if lineage is not None:
                 position.lineage = lineage
-        further: list[array_pb2.Chunk] = []
         if start.send_labels:
-            header, more = codec.encode(shard.labels)
-            started.labels.CopyFrom(header)
-            further += more
+            arrays.append(codec.encode(shard.labels, started.labels))
             if shard.weights is not None:
-                header, more = codec.encode(shard.weights)
-                started.weights.CopyFrom(header)
-                further += more
-        yield pb.SolveReply(started=started)
-        yield from (pb.SolveReply(chunk=piece) for piece in pieces)
-        yield from (pb.SolveReply(chunk=piece) for piece in further)
+                arrays.append(codec.encode(shard.weights, started.weights))
+        yield from _with_pieces(reply, arrays)
         for request, ws in inbox.requests(len(shard.support), len(problems)):
             kind = request.WhichOneof("kind")
             if kind == "score":
@@ -467,9 +461,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 solver.project(state.alpha)
                 state.resync(t, request.resync.lineage)
                 a_alpha = yield from self._computed(t, context, functools.partial(solver.columns, state, 1.0))
-                header, pieces = codec.encode(a_alpha)
-                yield pb.SolveReply(resynced=pb.Resynced(problem=number, round=t, a_alpha=header))
-                yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+                reply = pb.SolveReply(resynced=pb.Resynced(problem=number, round=t))
+                yield from _with_pieces(reply, [codec.encode(a_alpha, reply.resynced.a_alpha)])
             else:
                 asked = [
                     _Asked(message, _plan(message), w) for message, w in zip(request.rounds.rounds, ws, strict=True)
@@ -505,7 +498,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         ends = len(finals) == len(states) and any(each.message.finish for each in asked)
         if self._states is not None and ends:
             yield from self._computed(t, context, functools.partial(self._states.write_last, job_id, finals))
-        answers = pb.Answers(answers=[each.message for each in answered])
+        reply = pb.SolveReply(answers=pb.Answers(answers=[each.message for each in answered]))
+        answers = reply.answers
         kept = None if self._states is None else self._states.kept
         # that of another job names states that this one does not know
         if kept is not None and len(kept) == len(states):
@@ -513,24 +507,17 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 state = kept[one.problem]
                 if one.HasField("update") and state is not None:
                     one.update.kept_round, one.update.kept_lineage = state
-        pieces: list[array_pb2.Chunk] = []
+        arrays: list[Iterator[bytes]] = []
         vectors = [vector for each in answered for vector in each.vectors]
         if vectors:
-            header, more = codec.encode(vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
-            answers.vectors.CopyFrom(header)
-            pieces += more
+            arrays.append(codec.encode(codec.joined(vectors, codec.float_dtype(narrow=False)), answers.vectors))
         updates = [each.a_dz for each in answered if each.a_dz is not None]
         if updates:
             dtype = codec.float_dtype(all(each.message.narrow for each in asked if each.message.solve))
-            header, more = codec.encode(codec.joined(updates, dtype))
-            answers.a_dz.CopyFrom(header)
-            pieces += more
+            arrays.append(codec.encode(codec.joined(updates, dtype), answers.a_dz))
         if any(each.message.coordinates for each in asked):
-            header, more = codec.encode(solvers[0].shard.rows.astype(np.uint32))
-            answers.rows.CopyFrom(header)
-            pieces += more
-        yield pb.SolveReply(answers=answers)
-        yield from (pb.SolveReply(chunk=piece) for piece in pieces)
+            arrays.append(codec.encode(solvers[0].shard.rows.astype(np.uint32), answers.rows))
+        yield from _with_pieces(reply, arrays)
 
     def _computed(
         self, round_number: int, context: grpc.ServicerContext, work: Callable[[], T]
@@ -551,6 +538,15 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         finally:
             # the state belongs to the computation until it is done, whatever became of the stream
             wait_for([future])
+
+
+def _with_pieces(reply: pb.SolveReply, arrays: Iterable[Iterator[bytes]]) -> Iterator[pb.SolveReply]:
+    """The reply, and the pieces of the arrays that begin with it."""
+    yield reply
+    for piece in itertools.chain.from_iterable(arrays):
+        more = pb.SolveReply()
+        more.chunk.data = piece
+        yield more
 
 
 def _check_meant(content_hash: str, shard: Shard) -> None:

@@ -56,8 +56,9 @@ def client(victim: Worker) -> Iterator[Client]:
 def requests_of(
     client: Client, round_request: pb.SolveRequest, w: "np.typing.NDArray[np.float64]"
 ) -> list[pb.SolveRequest]:
-    _, pieces = codec.encode(w)
-    return [client.start(), round_request, *(pb.SolveRequest(chunk=piece) for piece in pieces)]
+    pieces = codec.encode(w, array_pb2.Array())
+    chunks = (array_pb2.Chunk(data=piece) for piece in pieces)
+    return [client.start(), round_request, *(pb.SolveRequest(chunk=chunk) for chunk in chunks)]
 
 
 def support_of(client: Client) -> int:

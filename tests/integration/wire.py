@@ -11,8 +11,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from acccocoa import __version__, codec, security
 from acccocoa.losses import Vector
 from acccocoa.protocol import PROTOCOL_VERSION
+from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
-from acccocoa.v1 import worker_pb2_grpc
 
 RPC_SECONDS = 60.0
 
@@ -74,7 +74,8 @@ class Client:
 
 def round_with(w: Vector, **changes: object) -> pb.SolveRequest:
     """A round of one visit, with the given fields changed."""
-    header, _ = codec.encode(w)
+    header = array_pb2.Array()
+    codec.encode(w, header)
     message = pb.Round(theta=1.0, gamma=1.0, sigma=1.0, visits=[1], fraction=0.5, certify=True, solve=True)
     message.brings_w = True
     for name, value in changes.items():

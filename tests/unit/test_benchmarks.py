@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 from acccocoa import codec
 from acccocoa.errors import UsageError
 from acccocoa.security import is_loopback
+from acccocoa.v1 import array_pb2
 from benchmarks import echo, kernel, memory, network, passes, scale, wire
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.emulated import Line, pump
@@ -154,8 +155,9 @@ def test_rows_that_cover_all_features(workers: int, share: float) -> None:
 
 def test_an_array_is_cut_as_the_codec_cuts_it() -> None:
     for count in (1, codec.CHUNK // 8, codec.CHUNK // 8 + 1, 3 * codec.CHUNK // 8 + 5):
-        header, chunks = codec.encode(np.zeros(count))
-        assert wire.pieces(8 * count) == [len(header.head), *(len(chunk.data) for chunk in chunks)]
+        header = array_pb2.Array()
+        pieces = list(codec.encode(np.zeros(count), header))
+        assert wire.pieces(8 * count) == [len(header.head), *map(len, pieces)]
 
 
 @pytest.mark.parametrize(("moved", "width"), [(400, 4), (480, 4), (800, 8), (1000, 8)])

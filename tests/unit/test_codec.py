@@ -14,6 +14,7 @@ from acccocoa.codec import (
     CHUNK,
     Decoder,
     WireError,
+    chunk_bytes,
     dtype_name,
     dtype_to_wire,
     encode,
@@ -22,6 +23,7 @@ from acccocoa.codec import (
     narrowed,
 )
 from acccocoa.v1 import array_pb2 as pb
+from acccocoa.v1 import worker_pb2
 
 GRPC_MESSAGE_CAP = 4 << 20
 
@@ -31,17 +33,23 @@ WIRE_DTYPES = {"<f4": pb.Array.DTYPE_FLOAT32, "<f8": pb.Array.DTYPE_FLOAT64, "<u
 every_dtype = pytest.mark.parametrize("dtype", sorted(WIRE_DTYPES))
 
 
-def decode(header: pb.Array, pieces: list[pb.Chunk], dtype: str, length: int) -> NDArray[Any]:
+def encoded(array: NDArray[Any]) -> tuple[pb.Array, list[bytes]]:
+    """Header and further pieces."""
+    header = pb.Array()
+    return header, list(encode(array, header))
+
+
+def decode(header: pb.Array, pieces: list[bytes], dtype: str, length: int) -> NDArray[Any]:
     """What a receiver does, over a wire that only carries bytes."""
     decoder = Decoder(pb.Array.FromString(header.SerializeToString()), np.dtype(dtype), length)
     for piece in pieces:
-        decoder.feed(pb.Chunk.FromString(piece.SerializeToString()).data)
+        decoder.feed(pb.Chunk.FromString(pb.Chunk(data=piece).SerializeToString()).data)
     return decoder.array()
 
 
 def round_trip(array: NDArray[Any]) -> NDArray[Any]:
-    header, pieces = encode(array)
-    return decode(header, list(pieces), array.dtype.newbyteorder("<").str, len(array))
+    header, pieces = encoded(array)
+    return decode(header, pieces, array.dtype.newbyteorder("<").str, len(array))
 
 
 def header_of(data: bytes, **changes: Any) -> pb.Array:
@@ -70,8 +78,8 @@ def test_views_with_gaps_are_packed(array: NDArray[np.float64], step: int) -> No
 
 @every_dtype
 def test_empty(dtype: str) -> None:
-    header, pieces = encode(np.empty(0, dtype=dtype))
-    assert (header.length, header.head, list(pieces)) == (0, b"", [])
+    header, pieces = encoded(np.empty(0, dtype=dtype))
+    assert (header.length, header.head, pieces) == (0, b"", [])
     decoder = Decoder(header, np.dtype(dtype), 0)
     assert decoder.missing == 0
     assert decoder.array().shape == (0,)
@@ -79,7 +87,7 @@ def test_empty(dtype: str) -> None:
 
 @every_dtype
 def test_layout_is_little_endian(dtype: str) -> None:
-    header, _ = encode(np.array([1, 2], dtype=dtype))
+    header, _ = encoded(np.array([1, 2], dtype=dtype))
     expected = {
         "<f4": "0000803f 00000040",
         "<f8": "000000000000f03f 0000000000000040",
@@ -96,19 +104,29 @@ def test_layout_is_little_endian(dtype: str) -> None:
 def test_pieces_are_full_but_for_the_last(dtype: str, size: int, chunks: int) -> None:
     itemsize = np.dtype(dtype).itemsize
     array = np.arange(chunks * CHUNK // itemsize + size, dtype=np.uint32).astype(dtype)
-    header, chunk_iterator = encode(array)
-    pieces = list(chunk_iterator)
-    sizes = [len(header.head), *(len(piece.data) for piece in pieces)]
+    header, pieces = encoded(array)
+    sizes = [len(header.head), *map(len, pieces)]
     full, rest = divmod(array.nbytes, CHUNK)
     assert sizes == [CHUNK] * full + [rest] * (rest > 0)
-    assert all(message.ByteSize() <= CHUNK + 64 < GRPC_MESSAGE_CAP for message in (header, *pieces))
+    messages = (header, *(pb.Chunk(data=piece) for piece in pieces))
+    assert all(message.ByteSize() <= CHUNK + 64 < GRPC_MESSAGE_CAP for message in messages)
     np.testing.assert_array_equal(decode(header, pieces, dtype, len(array)), array)
+
+
+@given(st.integers(1, 1 << 15) | st.sampled_from([(1 << 14) - 4, (1 << 14) - 3, (1 << 21) - 5, CHUNK - 1, CHUNK]))
+def test_the_size_of_a_piece_is_that_of_its_message(size: int) -> None:
+    message = worker_pb2.SolveRequest()
+    message.chunk.data = bytes(size)
+    assert chunk_bytes(bytes(size)) == message.ByteSize()
+    reply = worker_pb2.SolveReply()
+    reply.chunk.data = bytes(size)
+    assert chunk_bytes(bytes(size)) == reply.ByteSize()
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, np.uint64, np.complex128])
 def test_other_dtypes_never_travel(dtype: type) -> None:
     with pytest.raises(KeyError):
-        encode(np.zeros(3, dtype=dtype))
+        encoded(np.zeros(3, dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +187,7 @@ def test_a_missing_piece_is_noticed() -> None:
 
 @given(npst.arrays("<f8", st.integers(1, 20)), st.data())
 def test_a_changed_bit_is_noticed(array: NDArray[np.float64], data: st.DataObject) -> None:
-    header, _ = encode(array)
+    header, _ = encoded(array)
     damaged = bytearray(header.head)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     header.head = bytes(damaged)
