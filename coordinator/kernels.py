@@ -32,3 +32,10 @@ def add_at(places: NDArray[np.integer[Any]], a_dz: Vector, step: float, v_z: Vec
         at = np.uint64(places[j])
         v_z[at] += a_dz[j]
         v_a[at] += step * a_dz[j]
+
+
+def compile_kernels() -> None:
+    """Compile every kernel, or load it from numba's cache on disk: a round need not wait for that."""
+    v_a, v_z, v_y = np.zeros(1), np.zeros(1), np.zeros(1)
+    between(v_a, v_z, 1.0, v_y)
+    add_at(np.zeros(1, dtype=np.intp), np.zeros(1), 1.0, v_z, v_a)

@@ -19,7 +19,7 @@ from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
 from acccocoa.statistics import feature_sizes
 from acccocoa.weights import read as read_weights
-from coordinator import addresses, deal, report, task
+from coordinator import addresses, deal, kernels, report, task
 from coordinator.cluster import Cluster
 from coordinator.embedded import local_workers
 from coordinator.handshake import Job, ShardDescription, shown_labels
@@ -195,6 +195,8 @@ def open_cluster(
         return examples
 
     def connect(links: list[WorkerLink]) -> Cluster:
+        # the workers read their shards meanwhile
+        kernels.compile_kernels()
         cluster = Cluster(
             links,
             patience=config.worker_patience,
