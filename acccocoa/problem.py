@@ -46,12 +46,15 @@ class Subproblem:
     lipschitz : L, the Lipschitz constant of grad f
     scale : factor of the stored rows and of g: column A_i = scale x_i, g_i = scale (s loss*)_i
     labelled : the labels of the shard's rows are the y of the loss; otherwise y = 0
+    centred : f does not change when a number is added to all entries of v, so that f(v + D) <= f(v) + grad f(v)'D
+        + L/2 |P D|^2, P taking the mean off: G_k has P A_j in place of A_j. By features only
     """
 
     loss: Loss
     lipschitz: float
     scale: float
     labelled: bool
+    centred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +263,9 @@ class FeatureProblem:
     every gradient of f satisfies, but for rounding: what 1'w is then off by counts b-fold in f*. Therefore labels of a
     regression are taken relative to one in their midst (which changes the intercept and nothing else), and predictions
     that b all but cancels get a second b.
+
+    Without g, f(v) = f(v + c 1) for every c: what a feature's mean adds to v counts for nothing (Subproblem.centred).
+    That is so for c in all entries of v, those of examples that weigh 0 included.
     """
 
     loss_name: str
@@ -312,7 +318,12 @@ class FeatureProblem:
             curvature=self.lam * (1.0 - self.l1_ratio),
             bound=np.inf,
         )
-        return Subproblem(g, self.lipschitz, 1.0, labelled=False)
+        return Subproblem(g, self.lipschitz, 1.0, labelled=False, centred=self.intercept)
+
+    @property
+    def intercept(self) -> bool:
+        """There is a constant feature, and it is not regularised."""
+        return self.constant is not None and not self.constant.regularised
 
     def f(self, v: Vector) -> float:
         """f(v) = (1/n) sum_i s_i loss(y_i, v_i), with a constant feature min over its weight; v has shape (n,)."""
@@ -343,7 +354,7 @@ class FeatureProblem:
     @functools.cached_property
     def _origin(self) -> float:
         """What the labels are taken relative to: an intercept makes up for it."""
-        if self.constant is None or self.constant.regularised or self.loss.classifier:
+        if not self.intercept or self.loss.classifier:
             return 0.0
         counted = self.y[self.s > 0.0]
         return float(np.partition(counted, len(counted) // 2)[len(counted) // 2]) if len(counted) else 0.0
@@ -360,7 +371,7 @@ class FeatureProblem:
             return v, 0.0
         b = self._best_constant(v, constant)
         p = v + constant.value * b
-        if not constant.regularised and abs(constant.value * b) > CANCELLED * float(np.abs(p).max(initial=0.0)):
+        if self.intercept and abs(constant.value * b) > CANCELLED * float(np.abs(p).max(initial=0.0)):
             more = self._best_constant(p, constant)
             p += constant.value * more
             b += more

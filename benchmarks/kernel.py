@@ -21,7 +21,7 @@ from acccocoa.compiling import compiled
 from acccocoa.shardfile import content_hash
 from benchmarks import data as datasets
 from worker import kernels
-from worker.local_solver import NOBODY, order_of_visits
+from worker.local_solver import NOBODY, NOT_CENTRED, order_of_visits
 from worker.shard import Shard, build
 
 ROWS = {**datasets.SYNTHETIC, "epsilon": 20_000}
@@ -62,7 +62,7 @@ def tasks(shard: Shard, lam: float) -> dict[str, tuple[Callable[[], object], Cal
         u[:] = 0.0
 
     def sdca() -> None:
-        kernels.sdca(*data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY)
+        kernels.sdca(*data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY, NOT_CENTRED, 0.0)
 
     fresh()
     sdca()

@@ -532,6 +532,7 @@ def _subproblem(part: Subproblem) -> pb.Subproblem:
         lipschitz=part.lipschitz,
         scale=part.scale,
         labelled=part.labelled,
+        centred=part.centred,
     )
 
 

@@ -166,8 +166,7 @@ def with_labels(
     s = example_weights(job, labels, weights)
     if left_out is not None:
         s[left_out] = 0.0
-    free = problem.constant is not None and not problem.constant.regularised
-    if free and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
+    if problem.intercept and problem.loss.classifier and not (s[y > 0].any() and s[y < 0].any()):
         what = "weights" if left_out is None else "the examples outside a fold"
         raise DataError(what, "leave examples of one label only, and there is no best intercept then")
     return replace(problem, y=y, s=s)

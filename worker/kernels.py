@@ -306,6 +306,7 @@ def ask_for(
     squared_norms: Vector,
     z: Vector,
     idle: NDArray[np.uint8],
+    along: Vector,
     rows: NDArray[np.uint32],
     position: np.uint64,
 ) -> None:
@@ -324,6 +325,8 @@ def ask_for(
         prefetch(squared_norms, i)
         if len(idle) > 0:
             prefetch(idle, i)
+        if len(along) > 0:
+            prefetch(along, i)
     j = indptr[i]
     end = min(indptr[i + np.uint64(1)], j + np.uint64(PREFETCHED))
     while j < end:
@@ -347,7 +350,9 @@ def sdca(
     kappa: float,
     loss: Loss,
     idle: NDArray[np.uint8],
-) -> None:
+    along: Vector,
+    shift: float,
+) -> float:
     """Coordinate minimisation of G_k (paper, eq. subpdef4) over the rows named, in their order; updates z and u.
 
     Parameters
@@ -357,23 +362,36 @@ def sdca(
     rows : uint32, each of weight above 0
     kappa : kappa of section 3 over n, so that the quadratic of example i is q = kappa |x_i|^2
     idle : as for `due`; updated
+    along : x_i'e of every row, e being the vector of equal entries and norm 1, float64, shape (n,): the quadratic is
+        that of x_i - (x_i'e) e instead of x_i, and so are the squared norms. Empty: that of x_i
+    shift : e'(u - w_t), 0 at first
+
+    Returns
+    -------
+    e'(u - w_t) after these rows; `shift` where `along` is empty
     """
-    rests = len(idle) > 0
+    rests, centred = len(idle) > 0, len(along) > 0
     for position in range(len(rows)):
         at = np.uint64(position)
-        ask_for(indptr, indices, values, y, s, squared_norms, z, idle, rows, at + np.uint64(AHEAD))
+        ask_for(indptr, indices, values, y, s, squared_norms, z, idle, along, rows, at + np.uint64(AHEAD))
         i = np.uint64(rows[at])
         begin, end = indptr[i], indptr[i + np.uint64(1)]
         old = z[i]
         p = dot(indices, values, begin, end, u)
+        if centred:
+            # w_t'e is 0, and so is all of the product with a row that is a multiple of e
+            p = p - along[i] * shift if squared_norms[i] > 0.0 else 0.0
         new = coordinate_step(loss, y[i], s[i], old, p, kappa * squared_norms[i])
         if new != old:
             z[i] = new
             axpy(indices, values, begin, end, kappa * (new - old), u)
+            if centred:
+                shift += kappa * (new - old) * along[i]
             if rests:
                 idle[i] = 0
         elif rests:
             idle[i] = idle[i] + 1 if idle[i] < 2 * LONGEST_REST else LONGEST_REST
+    return shift
 
 
 @_kernel
@@ -387,6 +405,38 @@ def squared_norms(indptr: NDArray[np.uint64], values: Values, out: Vector) -> No
             total += np.float64(values[j]) * np.float64(values[j])
             j += np.uint64(1)
         out[i] = total
+
+
+LEAST_SPREAD = 1e-13
+"""A centred row's squared norm counts as no less than this share of what was taken off: products with the row lose as
+many digits, and once they are rounding only, steps must be short."""
+
+
+@_kernel
+def centre(indptr: NDArray[np.uint64], values: Values, length: int, squared_norms: Vector, along: Vector) -> None:
+    """Of rows of that length: |x_i - mean|^2, 0 exactly where all entries are equal, and (x_i'1) / |1|; shape (n,)."""
+    for row in range(len(along)):
+        i = np.uint64(row)
+        begin, end = indptr[i], indptr[i + np.uint64(1)]
+        missing = np.float64(length - np.int64(end - begin))
+        constant, total = True, 0.0
+        for j in range(begin, end):
+            constant &= values[j] == values[begin]
+            total += np.float64(values[j])
+        if constant and (missing == 0.0 or total == 0.0):
+            squared_norms[i] = 0.0
+            along[i] = np.float64(values[begin]) * math.sqrt(length) if begin < end else 0.0
+            continue
+        mean = total / length
+        # about the mean, because the difference of two large sums has few digits
+        squares, rest = missing * mean * mean, -missing * mean
+        for j in range(begin, end):
+            x = np.float64(values[j]) - mean
+            squares += x * x
+            rest += x
+        mean += rest / length
+        squared_norms[i] = max(squares, LEAST_SPREAD * mean * mean * length)
+        along[i] = mean * math.sqrt(length)
 
 
 @_kernel

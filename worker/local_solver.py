@@ -18,6 +18,7 @@ from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
 from worker import kernels
+from worker.centring import CentredRows
 from worker.shard import Block, Shard, cut_blocks
 from worker.state import DualState, Pending, into_domain
 
@@ -32,6 +33,9 @@ PIECES = 8
 
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
+
+NOT_CENTRED: Vector = np.empty(0)
+"""The rows count as they are."""
 
 NOBODY: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 """To rest."""
@@ -94,6 +98,7 @@ class LocalSolver:
     shrinking : rows whose dual variables do not move rest for some passes (most are at a bound, and stay there); the
         work saved goes to the others, so that a round visits as many rows as without
     threads : of the pool, where this solver has it for itself; what needs no blocks uses all of them
+    centred : of a centred problem, the shard's rows; None: they are computed
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class LocalSolver:
         left_out: NDArray[np.bool_] | None = None,
         shrinking: bool = False,
         threads: int = 1,
+        centred: CentredRows | None = None,
     ) -> None:
         self.shard = shard
         self.problem = problem
@@ -119,7 +125,12 @@ class LocalSolver:
         self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
         self._threads = threads
         self._pieces = cut_blocks(shard.indptr, PIECES)
-        self._norms = np.empty(0) if problem.labelled else np.sqrt(shard.squared_norms)
+        if problem.centred and centred is None:
+            centred = CentredRows.of(shard)
+        self._squared_norms = shard.squared_norms if centred is None else centred.squared_norms
+        self._along = NOT_CENTRED if centred is None else centred.along
+        # as 1'w = 0 wherever f does not change with the mean of v, they bound |A_j'w - A_j'w*| by |w - w*| there, too
+        self._norms = np.empty(0) if problem.labelled else np.sqrt(self._squared_norms)
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
         elif self.loss.classifier:
@@ -299,22 +310,24 @@ class LocalSolver:
             last = cursor + LONGEST_SEARCH * len(order)
             goal = block.rows_in(order) if bucket == block.bucket else len(order)
             due = np.empty(goal + bucket, dtype=np.uint32)
-            u, visited, enough = w.copy(), 0, goal + 1
+            u, shift, visited, enough = w.copy(), 0.0, 0, goal + 1
             while visited < goal and len(order):
                 rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, enough, due)
-                kernels.sdca(
+                shift = kernels.sdca(
                     shard.indptr,
                     shard.indices,
                     shard.values,
                     self.y,
                     self.s,
-                    shard.squared_norms,
+                    self._squared_norms,
                     z_next,
                     u,
                     due[:rows],
                     kappa * self.problem.scale,
                     self.loss,
                     rests,
+                    self._along,
+                    shift,
                 )
                 visited += rows
                 cursor += buckets
@@ -355,7 +368,9 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     loss = losses.loss("hinge")
     kernels.shuffle(indices.copy(), np.uint64(0))
     kernels.due(one, 0, 1, 1, indices, NOBODY, 1, indices.copy())
-    kernels.sdca(indptr, indices, values, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY)
+    rows = (indptr, indices, values)
+    kernels.sdca(*rows, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY, NOT_CENTRED, 0.0)
+    kernels.centre(indptr, values, 1, one.copy(), one.copy())
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)

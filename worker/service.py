@@ -31,7 +31,9 @@ from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from worker import folds, scaling
 from worker.adoption import Adopted
+from worker.centring import CentredRows
 from worker.checkpoint import StateDirectory
+from worker.kernels import Values
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import Shard, in_one_block, with_constant_feature
 from worker.state import DualState
@@ -184,6 +186,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         self._held: _HeldJob | None = None
         self._derived: tuple[tuple[object, ...], Shard] | None = None
         self._row_hashes: Vector | None = None
+        self._centred: tuple[Values, CentredRows] | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="solve")
         self._blocks_pool: ThreadPoolExecutor | None = None
         self._adopted: Adopted | None = None
@@ -354,6 +357,12 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             self._row_hashes = folds.hashes_of_rows(shard)
         return self._row_hashes
 
+    def _centred_rows(self, shard: Shard) -> CentredRows:
+        """Those of the shard; the last ones found are kept for the next job."""
+        if self._centred is None or self._centred[0] is not shard.values:
+            self._centred = shard.values, CentredRows.of(shard)
+        return self._centred[1]
+
     def _states_for(self, start: pb.Start, shard: Shard) -> list[DualState]:
         """The dual variables to go on from: those held, if they are of this job or a warm start is asked for."""
         held, count = self._held, len(start.problems)
@@ -376,7 +385,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             (start.bias.value, start.bias.feature) if start.HasField("bias") else None,
         )
         if self._derived is None or self._derived[0] != key:
-            self._derived = None  # not two of them at the same time
+            self._derived = self._centred = None  # not two of them at the same time
             if start.scaling == pb.SCALING_ROW_NORMS:
                 shard = scaling.with_rows_divided(shard, scaling.row_norms(shard))
             elif start.scaling == pb.SCALING_LARGEST_OF_ROWS:
@@ -410,6 +419,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         threads = len(shard.blocks) if len(problems) == 1 else 1
         if start.in_one_block:
             shard = in_one_block(shard)
+        centred = None
+        if any(part.centred for part in problems):
+            centred = yield from self._computed(0, context, functools.partial(self._centred_rows, shard))
         solvers = [
             LocalSolver(
                 shard,
@@ -422,6 +434,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 left_out=left_out,
                 shrinking=start.shrinking,
                 threads=threads,
+                centred=centred if part.centred else None,
             )
             for problem, part in zip(start.problems, problems, strict=True)
         ]
@@ -589,6 +602,8 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         _check_fold(start.fold)
         if shard.by_features:
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "folds are the coordinator's business by features")
+    if any(problem.part.centred for problem in start.problems) and not shard.by_features:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "only the rows of shards cut by features can be centred")
     if any(problem.part.labelled for problem in start.problems) and shard.by_features:
         raise _Refused(
             grpc.StatusCode.FAILED_PRECONDITION, "the job partitions examples, this worker's shard is cut by features"
@@ -696,7 +711,7 @@ def _subproblem(message: pb.Subproblem) -> Subproblem:
     if not all(number >= 0 for number in numbers) or not 0 < message.lipschitz * message.scale < math.inf:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"no problem has the numbers {numbers}")
     loss = Loss(message.logistic, message.classifier, message.epsilon, message.curvature, message.bound)
-    return Subproblem(loss, message.lipschitz, message.scale, message.labelled)
+    return Subproblem(loss, message.lipschitz, message.scale, message.labelled, message.centred)
 
 
 def _plan(request: pb.Round) -> RoundPlan:

@@ -533,6 +533,7 @@ class Subproblem(_message.Message):
     LIPSCHITZ_FIELD_NUMBER: _builtins.int
     SCALE_FIELD_NUMBER: _builtins.int
     LABELLED_FIELD_NUMBER: _builtins.int
+    CENTRED_FIELD_NUMBER: _builtins.int
     logistic: _builtins.bool
     classifier: _builtins.bool
     epsilon: _builtins.float
@@ -544,6 +545,8 @@ class Subproblem(_message.Message):
     scale: _builtins.float
     labelled: _builtins.bool
     """the rows' labels are the y of the loss; otherwise y = 0"""
+    centred: _builtins.bool
+    """by features: f does not change with the mean of v, so that the means of the columns"""
     def __init__(
         self,
         *,
@@ -555,10 +558,11 @@ class Subproblem(_message.Message):
         lipschitz: _builtins.float = ...,
         scale: _builtins.float = ...,
         labelled: _builtins.bool = ...,
+        centred: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "classifier", b"classifier", "curvature", b"curvature", "epsilon", b"epsilon", "labelled", b"labelled", "lipschitz", b"lipschitz", "logistic", b"logistic", "scale", b"scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "centred", b"centred", "classifier", b"classifier", "curvature", b"curvature", "epsilon", b"epsilon", "labelled", b"labelled", "lipschitz", b"lipschitz", "logistic", b"logistic", "scale", b"scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

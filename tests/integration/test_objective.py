@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from liblinear import liblinearutil
 from scipy.sparse import csr_matrix
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Lasso, LogisticRegression
 
 from acccocoa import losses, model
 from acccocoa.losses import Vector
 from tests.integration.data import Loaded, load, only_json, sidecar
 from tests.integration.processes import Launcher
+from tests.integration.test_path import write
 
 LAM = 0.01
 
@@ -143,6 +144,23 @@ def test_intercept_is_not_regularised(launch: Launcher, sparse: Path) -> None:
     ours = model.load(launch.directory / "m")
     assert ours.bias == 1.0
     assert ours.w[-1] == pytest.approx(float(theirs.intercept_[0]), abs=1e-3)
+
+
+def test_with_an_intercept_means_cost_no_passes(launch: Launcher) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 5))
+    y = x @ np.array([2.0, -1.0, 0.5, 0.3, 0.0]) + rng.standard_normal(300)
+    passes = []
+    for mean in (0.0, 30.0):
+        x[:, 0] += mean
+        data = write(launch.directory / f"{mean:g}.svm", x, y)
+        result = train(launch, data, "--loss", "squared", "--l1-ratio", 1, "--intercept", "--dtype", "float64")
+        theirs = Lasso(alpha=LAM, tol=1e-12, max_iter=10**6).fit(x, y)
+        off = theirs.predict(x) - y
+        expected = 0.5 * float((off**2).mean()) + LAM * float(np.abs(theirs.coef_).sum())
+        assert result["primal"] == pytest.approx(expected, rel=1e-6)
+        passes.append(result["data_passes"])
+    assert passes[1] <= 2.0 * passes[0]
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,25 @@ def test_squared_norms(data: Rows) -> None:
     assert_allclose(out, (data.dense**2).sum(axis=1), rtol=1e-13)
 
 
+@settings(deadline=None, max_examples=200)
+@given(rows(), st.sampled_from([0.0, 1.0, 1e3, -1e6, 0.1]), st.integers(0, 5))
+def test_centre(data: Rows, mean: float, further: int) -> None:
+    dtype: Any = data.values.dtype
+    moved = sparse((data.dense + mean).astype(dtype).astype(np.float64), dtype, data.rng)
+    length = moved.d + further  # entries that no row of the shard has
+    squared_norms, along = np.full(data.n, np.nan), np.full(data.n, np.nan)
+    kernels.centre(moved.indptr, moved.values, length, squared_norms, along)
+    dense = np.hstack((moved.dense, np.zeros((data.n, further))))
+    for i, row in enumerate(dense):
+        exact = math.fsum(row) / length
+        assert along[i] == pytest.approx(exact * math.sqrt(length), rel=1e-14, abs=1e-15 * np.abs(row).max())
+        spread = math.fsum((row - exact) ** 2)
+        if (row == row[0]).all():
+            assert squared_norms[i] == 0.0
+        else:
+            assert squared_norms[i] == pytest.approx(max(spread, kernels.LEAST_SPREAD * length * exact**2), rel=1e-9)
+
+
 @settings(deadline=None, max_examples=100)
 @given(rows(), st.data())
 def test_add_columns_adds_to_what_is_there(data: Rows, draw: st.DataObject) -> None:
@@ -256,20 +275,38 @@ def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
 # ----------------------------------------------------------------------------------------------------------------- SDCA
 
 
+def centred(dense: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows less their means; exactly 0 where all entries are equal."""
+    less: NDArray[np.float64] = np.where((dense == dense[:, :1]).all(axis=1, keepdims=True), dense[:, :1], 0.0)
+    return dense - np.where(less != 0.0, less, dense.mean(axis=1, keepdims=True))
+
+
 @dataclass
 class Descent:
-    """A local subproblem and where its solution stands."""
+    """A local subproblem and where its solution stands.
+
+    centred : its quadratic is that of the rows less their means; w's mean is taken off
+    """
 
     data: Rows
     point: Labelled
     w: Vector
     kappa: float
+    centred: bool = False
 
     def __post_init__(self) -> None:
+        if self.centred:
+            self.w = self.w - self.w.mean()
         self.z = self.point.z.copy()
         self.u = self.w.copy()
         self.squared_norms = np.empty(self.data.n)
-        kernels.squared_norms(self.data.indptr, self.data.values, self.squared_norms)
+        self.along, self.shift = np.empty(self.data.n if self.centred else 0), 0.0
+        if self.centred:
+            kernels.centre(self.data.indptr, self.data.values, self.data.d, self.squared_norms, self.along)
+        else:
+            kernels.squared_norms(self.data.indptr, self.data.values, self.squared_norms)
+        #: the rows as the quadratic has them
+        self.rows = centred(self.data.dense) if self.centred else self.data.dense
 
     def run(self, order: NDArray[np.uint32], bucket: int = 1, first: int = 0, last: int | None = None) -> int:
         point = self.point
@@ -279,7 +316,7 @@ class Descent:
         steps, buckets = kernels.due(point.s, first, last, bucket, order, nobody, len(rows) + 1, rows)
         assert buckets == len(order)
         arrays = (*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u)
-        kernels.sdca(*arrays, rows[:steps], self.kappa, point.loss, nobody)
+        self.shift = kernels.sdca(*arrays, rows[:steps], self.kappa, point.loss, nobody, self.along, self.shift)
         return int(steps)
 
     def passes(self, number: int) -> None:
@@ -290,7 +327,7 @@ class Descent:
 
     def objective(self, z: Vector) -> float:
         """n G_k(z) (paper, eq. subpdef4) but for its constants: kappa here is L theta sigma' / n, A_i is x_i / n."""
-        change = self.data.dense.T @ (z - self.point.z)
+        change = self.rows.T @ (z - self.point.z)
         conjugates = losses.conjugate(self.point.loss, self.point.y, z, self.point.s)
         return math.fsum(conjugates) + float(self.w @ change) + 0.5 * self.kappa * float(change @ change)
 
@@ -346,9 +383,9 @@ def test_due_are_those_that_weigh_something_and_do_not_rest(draw: st.DataObject,
 
 
 @settings(deadline=None, max_examples=200)
-@given(rows(), any_loss, st.booleans(), st.floats(1e-6, 10), st.data())
+@given(rows(), any_loss, st.booleans(), st.booleans(), st.floats(1e-6, 10), st.data())
 def test_sdca_keeps_u_and_z_together_and_descends(
-    data: Rows, loss: Loss, weighted: bool, kappa: float, draw: st.DataObject
+    data: Rows, loss: Loss, weighted: bool, less_means: bool, kappa: float, draw: st.DataObject
 ) -> None:
     first = draw.draw(st.integers(0, data.n))
     last = draw.draw(st.integers(first, data.n))
@@ -356,7 +393,7 @@ def test_sdca_keeps_u_and_z_together_and_descends(
     buckets = -(-(last - first) // bucket)
     order = draw.draw(st.lists(st.integers(0, buckets - 1), max_size=3 * buckets)) if buckets else []
     descent = Descent(
-        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa
+        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa, less_means
     )
     point = descent.point
     before = descent.objective(descent.z)
@@ -371,15 +408,17 @@ def test_sdca_keeps_u_and_z_together_and_descends(
     assert np.isfinite(losses.conjugate(loss, point.y, descent.z, point.s)).all()
     size = kappa * float((np.abs(descent.z - point.z) @ np.abs(data.dense)).max()) + 1.0
     assert_allclose(descent.u, descent.w + kappa * descent.moved(), rtol=1e-10, atol=1e-10 * size)
+    along = math.sqrt(data.d) * float((descent.u - descent.w).mean()) if less_means else 0.0
+    assert descent.shift == pytest.approx(along, rel=1e-10, abs=1e-10 * size * data.d)
     assert descent.objective(descent.z) <= before + 1e-9 * (1.0 + abs(before))
 
 
 @settings(deadline=None, max_examples=100)
-@given(rows(), any_loss, st.booleans())
-def test_sdca_visits_one_coordinate_after_the_other(data: Rows, loss: Loss, weighted: bool) -> None:
+@given(rows(), any_loss, st.booleans(), st.booleans())
+def test_sdca_visits_one_coordinate_after_the_other(data: Rows, loss: Loss, weighted: bool, less_means: bool) -> None:
     kappa, bucket = 0.7, 3
     descent = Descent(
-        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa
+        data, labelled(loss, data.n, data.rng, weighted=weighted), data.rng.standard_normal(data.d), kappa, less_means
     )
     point = descent.point
     order = data.rng.permutation(-(-data.n // bucket)).astype(np.uint32)
@@ -387,15 +426,34 @@ def test_sdca_visits_one_coordinate_after_the_other(data: Rows, loss: Loss, weig
     for i in itertools.chain.from_iterable(range(b * bucket, min((b + 1) * bucket, data.n)) for b in order.tolist()):
         if point.s[i] > 0:
             q = kappa * descent.squared_norms[i]
-            p = float(data.dense[i] @ u)
+            p = float(descent.rows[i] @ u)
             new = kernels.coordinate_step(loss, float(point.y[i]), float(point.s[i]), float(z[i]), p, float(q))
-            u = u + kappa * (new - z[i]) * data.dense[i]
+            u = u + kappa * (new - z[i]) * descent.rows[i]
             z[i] = new
     descent.run(order, bucket)
     reach = 1.0 + np.abs(z)
     # whether the prediction is above or below a kink may hang on its last digit: compare what the objective sees
-    assert_allclose(descent.u, u, rtol=1e-6, atol=1e-6 * float(1.0 + np.abs(u).max()))
+    found = descent.u - descent.shift / math.sqrt(data.d) if less_means else descent.u
+    assert_allclose(found, u, rtol=1e-6, atol=1e-6 * float(1.0 + np.abs(u).max()))
     assert descent.objective(descent.z) == pytest.approx(descent.objective(z), rel=1e-8, abs=1e-8 * float(reach.sum()))
+
+
+@pytest.mark.parametrize("curvature", [0.0, 0.3])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-12])
+def test_a_constant_row_does_not_move_from_0_and_returns_there(epsilon: float, curvature: float) -> None:
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((4, 1000))
+    dense[1] = 0.1
+    dense[2] = 1e8
+    data = sparse(dense, np.float64, rng)
+    g = Loss(logistic=False, classifier=False, epsilon=epsilon, curvature=curvature, bound=math.inf)
+    for start in (0.0, 3.0):
+        z = np.array([0.0, start, start, 0.0])
+        point = Labelled(g, np.zeros(4), np.ones(4), np.zeros(4), z)
+        descent = Descent(data, point, rng.standard_normal(1000), kappa=0.8, centred=True)
+        descent.run(np.array([0, 3, 1, 2, 0, 1, 2], dtype=np.uint32))
+        assert_array_equal(descent.z[[1, 2]], 0.0)
+        assert descent.z[[0, 3]].all()
 
 
 def reference_minimum(descent: Descent) -> float:
@@ -410,9 +468,9 @@ def reference_minimum(descent: Descent) -> float:
         def smooth(t: Vector) -> tuple[float, Vector]:
             sigma = expit(t)
             z = scale * sigma
-            change = data.dense.T @ (z - point.z)
+            change = descent.rows.T @ (z - point.z)
             u = descent.w + descent.kappa * change
-            slope = point.y * t + data.dense @ u
+            slope = point.y * t + descent.rows @ u
             value = float(point.s @ (t * sigma - np.logaddexp(0.0, t)))
             value += float(descent.w @ change) + 0.5 * descent.kappa * float(change @ change)
             return value, slope * scale * sigma * (1.0 - sigma)
@@ -428,13 +486,13 @@ def reference_minimum(descent: Descent) -> float:
         def smooth(t: Vector) -> tuple[float, Vector]:
             up, down = t[: data.n], t[data.n :]
             z = up - down
-            change = data.dense.T @ (z - point.z)
+            change = descent.rows.T @ (z - point.z)
             u = descent.w + descent.kappa * change
             value = float(
                 -point.y @ z + loss.epsilon * (up + down).sum() + 0.5 * loss.curvature * (z * z / point.s).sum()
             )
             value += float(descent.w @ change) + 0.5 * descent.kappa * float(change @ change)
-            slope = -point.y + loss.curvature * z / point.s + data.dense @ u
+            slope = -point.y + loss.curvature * z / point.s + descent.rows @ u
             return value, np.concatenate((slope + loss.epsilon, loss.epsilon - slope))
 
         start = np.minimum(highs, 0.1)
@@ -449,21 +507,26 @@ def reference_minimum(descent: Descent) -> float:
     return float(found.fun)
 
 
+@pytest.mark.parametrize("mean", [None, 0.0, 100.0])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", losses.NAMES)
-def test_many_passes_reach_the_subproblems_minimum(name: str, dtype: Any, weighted: bool) -> None:
+def test_many_passes_reach_the_subproblems_minimum(name: str, dtype: Any, weighted: bool, mean: float | None) -> None:
+    """mean : of rows that are centred; None: they are not"""
     rng = np.random.default_rng([losses.NAMES.index(name), weighted])
     loss = losses.loss(name)
     n, d = 14, 5
     dense = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)
+    if mean is not None:
+        dense[::2] += mean
+        dense[5] = mean
     dense[3] = 0.0
     data = sparse(dense, dtype, rng)
     point = labelled(loss, n, rng, weighted=False)
     if weighted:
         scale = rng.uniform(0.2, 3.0, n)
         point = Labelled(loss, point.y, scale, point.alpha * scale, point.z * scale)
-    descent = Descent(data, point, rng.standard_normal(d), kappa=0.8)
+    descent = Descent(data, point, rng.standard_normal(d), kappa=0.8, centred=mean is not None)
     descent.passes(5000)
     lowest = reference_minimum(descent)
     reached = descent.objective(descent.z)

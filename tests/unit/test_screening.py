@@ -88,7 +88,8 @@ def test_the_ball_holds_the_optimum(name: str) -> None:
         assert ball is not None
         assert np.linalg.norm(ball.multiple * w - w_star) <= ball.radius * (1 + 1e-6) + 1e-9
         # what lies beyond the ball is 0 at the optimum
-        norms = np.sqrt(np.asarray(x.power(2).sum(axis=0)).ravel())
+        columns = x.toarray()
+        norms = np.linalg.norm(columns - columns.mean(axis=0) * problem.intercept, axis=0)
         proved = problem.lam * problem.l1_ratio - np.abs(ball.multiple * products) > ball.radius * norms
         assert not optimum[proved].any()
         if distance <= 1e-6:
