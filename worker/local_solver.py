@@ -5,6 +5,7 @@ of u, so that threads never race and the same seed gives the same bits. Their A 
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ LONGEST_SEARCH = 8
 
 PIECES = 8
 """What needs no blocks is summed in so many pieces of the shard: the same bits on any number of threads."""
+
+ROWS_TOGETHER = 1 << 16
+"""Rows in a numpy operation."""
 
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
@@ -125,6 +129,8 @@ class LocalSolver:
         self._products: tuple[Vector, Vector] = np.empty(0), np.empty(0)
         self._threads = threads
         self._pieces = cut_blocks(shard.indptr, PIECES)
+        # a vector each: so many as there are blocks, or two
+        self._halves = cut_blocks(shard.indptr, 2) if len(shard.blocks) == 1 else shard.blocks
         if problem.centred and centred is None:
             centred = CentredRows.of(shard)
         self._squared_norms = shard.squared_norms if centred is None else centred.squared_norms
@@ -158,9 +164,12 @@ class LocalSolver:
 
         alone : nothing else is computed meanwhile, so that it may use all threads
         """
+        return self._each_part(self._pieces, work, alone)
+
+    def _each_part(self, parts: Sequence[Block], work: Callable[[Block], T], alone: bool = True) -> list[T]:
         shared = alone and self._threads > 1 and self.shard.nnz >= WORTH_THREADS
         each_of: Callable[..., Iterable[T]] = self._pool.map if shared else map
-        return list(each_of(work, self._pieces))
+        return list(each_of(work, parts))
 
     def beside(self, work: Callable[[], T]) -> Callable[[], T]:
         """Begin the work on a thread that `solve` does not need, or do it at once; what waits for its result.
@@ -175,6 +184,12 @@ class LocalSolver:
     def loss_sum(self, w: Vector, alone: bool = True) -> float:
         """sum_i s_i loss(y_i, x_i'w); w on the support, float64. alone : as for `_each_piece`"""
         shard = self.shard
+        if not w.any():  # where every run begins: the entries make no difference
+            parts = [slice(at, at + ROWS_TOGETHER) for at in range(0, shard.n, ROWS_TOGETHER)]
+            return math.fsum(
+                losses.weighted_sum(self.loss, self.y[rows], np.zeros_like(self.y[rows]), self.s[rows])
+                for rows in parts
+            )
         return sum(
             self._each_piece(
                 lambda piece: float(
@@ -271,12 +286,14 @@ class LocalSolver:
         shard = self.shard
         y = state.alpha + gamma_theta * (state.z - state.alpha)
 
-        def columns(_: int, block: Block) -> Vector:
+        def columns(part: Block) -> Vector:
             out = np.zeros(len(shard.support))
-            kernels.add_columns(shard.indptr, shard.indices, shard.values, y, block.first, block.last, out)
+            kernels.add_columns(shard.indptr, shard.indices, shard.values, y, part.first, part.last, out)
             return out
 
-        return functools.reduce(np.add, self._each_block(columns)) * self.problem.scale
+        total = functools.reduce(np.add, self._each_part(self._halves, columns))
+        total *= self.problem.scale
+        return total
 
     def solve(self, state: DualState, plan: RoundPlan, w: Vector) -> tuple[Vector, int]:
         """Minimise G_k approximately from z_t; leaves z_{t+1} pending in the state.

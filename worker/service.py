@@ -416,7 +416,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         if start.HasField("bias") or start.scaling:
             work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(0, context, work)
-        threads = len(shard.blocks) if len(problems) == 1 else 1
+        # several problems in one block each are solved at the same time, a thread each
+        threads = 1 if start.in_one_block and len(problems) > 1 else len(shard.blocks)
         if start.in_one_block:
             shard = in_one_block(shard)
         centred = None
