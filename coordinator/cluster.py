@@ -340,6 +340,8 @@ class Cluster:
             return [answer.audit for answer in answers]
         if request.coordinates:
             return self._alpha([answer.coordinates for answer in answers if answer.coordinates is not None])
+        if not request.solve:
+            return [answer.sample for answer in answers]
         updates = [answer.update for answer in answers if answer.update is not None]
         self._logs[problem].forget([update.kept for update in updates])
         # they all were waited for at the same time: a share of that is for each

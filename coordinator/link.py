@@ -25,7 +25,7 @@ from acccocoa.statistics import Sizes
 from acccocoa.v1 import array_pb2, worker_pb2_grpc
 from acccocoa.v1 import worker_pb2 as pb
 from coordinator.handshake import ShardDescription
-from coordinator.messages import CertificateTerms, RoundRequest, WorkerUpdate
+from coordinator.messages import CertificateTerms, GapSample, RoundRequest, WorkerUpdate
 from coordinator.normalize import Measure
 from coordinator.order import Places, taken
 from coordinator.outer_loop import Contribution
@@ -71,6 +71,7 @@ class Answer:
     audit: Contribution | None = None
     coordinates: tuple[NDArray[np.uint32], Vector] | None = None
     update: WorkerUpdate | None = None
+    sample: GapSample | None = None
 
 
 class WorkerLink:
@@ -403,7 +404,8 @@ class WorkerLink:
                 raise WorkerRefused(
                     str(self), f"answered round {told.round} where round {each.request.round} was asked for"
                 )
-            if (told.HasField("certificate"), told.HasField("update")) != (each.request.certify, each.request.solve):
+            due = (each.request.certify, each.request.solve or each.request.sample > 0)
+            if (told.HasField("certificate"), told.HasField("update")) != due:
                 raise WorkerRefused(str(self), f"answered something else in round {told.round} than it was asked")
         support = len(self.support)
         length = sum(support * each.request.audit + self._rows * each.request.coordinates for each in asked)
@@ -440,6 +442,7 @@ class WorkerLink:
                 _update(told, Contribution(self.places, take_update(), each.work.fraction), arrived)
                 if request.solve
                 else None,
+                _sample(told.update) if request.sample and not request.solve else None,
             )
         return found
 
@@ -583,9 +586,12 @@ def _update(answer: pb.Answer, contribution: Contribution, arrived: float) -> Wo
     told = answer.update
     kept = (told.kept_round, told.kept_lineage) if told.HasField("kept_lineage") else None
     certificate = _terms(answer.certificate) if answer.HasField("certificate") else None
-    return WorkerUpdate(
-        contribution, told.steps, told.compute_seconds, arrived, told.gap_sum, told.sampled, kept, certificate
-    )
+    sample = _sample(told) if told.sampled else None
+    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, sample, kept, certificate)
+
+
+def _sample(told: pb.Update) -> GapSample:
+    return GapSample(told.gap_sum, told.sampled)
 
 
 def fold_message(fold: Fold | None) -> pb.Fold | None:

@@ -17,13 +17,14 @@ class StateLost(Exception):
 class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
-    certify, audit, coordinates, solve : the answer that is asked for: one of them, or certify and solve
+    certify, audit, coordinates, solve : the answer that is asked for: one of them, or certify and solve; none of them,
+        where a sample is
     lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
         a state
     replay : solve, but answer nothing: the answer is known
     mark : keep a copy of the state at the start of the round
     finish : let y_t be the job's final dual point
-    sample : with solve, estimate the gap from every sample-th group of rows; 0: do not
+    sample : estimate the gap from every sample-th group of rows; 0: do not
     repeats_w : w_t is that of the last request and need not travel again
     narrow : w_t is rounded to float32, and so is A_k dz_k to be
     screen : with solve, from here on leave out what seems to be 0 at the optimum
@@ -64,11 +65,19 @@ class CertificateTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class GapSample:
+    """Sum of the gaps of some of a worker's coordinates at (y_t, w_t), without the factor `scale`, and their number."""
+
+    gap_sum: float
+    sampled: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerUpdate:
     """A worker's answer to a round: its contribution, and what it cost.
 
     arrived : when the whole answer was here, on time.monotonic's clock
-    gap_sum, sampled : sum of the gaps of a sample of coordinates at (y_t, w_t), and their number; without `scale`
+    sample : at the start of the round, where that was asked for too
     kept : round and lineage of the newest state that the worker has written down, if any
     certificate : at the start of the round, where that was asked for too
     """
@@ -77,8 +86,7 @@ class WorkerUpdate:
     steps: int
     compute_seconds: float
     arrived: float
-    gap_sum: float = 0.0
-    sampled: int = 0
+    sample: GapSample | None = None
     kept: tuple[int, str] | None = None
     certificate: CertificateTerms | None = None
 
@@ -90,7 +98,8 @@ class Ask:
     works : of every worker, in rank order;  w : w_t, float64, shape (d,)
 
     The answers come in rank order: list[CertificateTerms] (certify), list[Contribution] of A_k y_k (audit), Vector, the
-    alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve, with or without certify).
+    alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve, with or without certify), list[GapSample] (a
+    sample and nothing else).
     """
 
     request: RoundRequest

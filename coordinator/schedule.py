@@ -32,6 +32,9 @@ a growth of 0.5 164 / 213 / 348 rounds)."""
 ESTIMATE_PASSES = 0.4
 """Passes between two estimates, at least."""
 
+NEAR = 10.0
+"""By what factor at most a round makes the gap smaller."""
+
 UNESTIMATED_PASSES = 6.0
 """Passes after which a certificate is due whatever the estimates say, at least."""
 
@@ -225,6 +228,12 @@ class CertificateSchedule:
     def hopeful(self) -> bool:
         """The last estimate says that the target has been reached."""
         return self._estimate * self._correction <= self._target
+
+    @property
+    def near(self) -> bool:
+        """What was seen last is so close to the target that a round may reach it."""
+        seen = (self._estimate * self._correction, math.inf if self._last is None else self._last[1])
+        return any(gap <= NEAR * self._target for gap in seen)
 
     def due(self, passes: float) -> bool:
         """Certify in the round that begins after that many passes over the data?"""

@@ -17,7 +17,7 @@ from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Certified
 from coordinator.certificate import BestPair
-from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
+from coordinator.messages import Ask, CertificateTerms, GapSample, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution, OuterLoop
 from coordinator.schedule import CertificateSchedule, Work
@@ -396,21 +396,27 @@ class Training:
             *(loop.round, loop.theta, loop.gamma, loop.sigma, loop.starting, self.progress.lineage, self._way),
             narrow=self._narrow,
         )
+        estimate: float | None = None
+        stride = self.schedule.sample(self._effort)
+        if stride and not certify and self.schedule.near:
+            # where the target has been reached, the round need not be solved
+            estimate = self._estimated((yield Ask(replace(request, sample=stride, mark=mark), self._works, w)))
+            certify, stride, mark = self.schedule.due(self._effort), 0, False
+            request = replace(request, repeats_w=True)
         # the round that is solved beside a certificate is thrown away when that is the last one
         beside = certify and self._beside and limit is None and not self.schedule.hopeful
         before = certify and not beside
         if before:
             terms: list[CertificateTerms] = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
+            mark, request = False, replace(request, repeats_w=True)
             certified = yield from self._certified(terms, request, w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return (yield from self._finish(request, w, limit))
             self._spare_digits()
-        yield from self._audit_when_due(request, w, before)
-        asked = replace(request, solve=True, certify=beside, mark=mark and not before, repeats_w=before)
+        yield from self._audit_when_due(request, w, request.repeats_w)
+        asked = replace(request, solve=True, certify=beside, mark=mark, sample=0 if beside else stride)
         if before:
             asked = replace(asked, screen=self._ball(certified, w))
-        if not beside:
-            asked = replace(asked, sample=self.schedule.sample(self._effort))
         updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
         if beside:
             terms = [update.certificate for update in updates if update.certificate is not None]
@@ -418,7 +424,9 @@ class Training:
             if self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
                 return (yield from self._finish(request, w, limit))
             self._spare_digits()
-        estimate = self._absorb(updates)
+        samples = [update.sample for update in updates if update.sample is not None]
+        estimate = self._estimated(samples) if samples else estimate
+        self._absorb(updates)
         if certify:
             loop.observe_gap(self._since.gap)
         elif estimate is not None:
@@ -607,8 +615,18 @@ class Training:
         self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
 
-    def _absorb(self, updates: Sequence[WorkerUpdate]) -> float | None:
-        """Take in every worker's answer and finish the round; returns the estimate of the gap, if one was asked for."""
+    def _estimated(self, samples: Sequence[GapSample]) -> float | None:
+        """The gap at (y_t, w_t), going by a sample of the coordinates; None where there were none in it."""
+        sampled = sum(sample.sampled for sample in samples)
+        if not sampled:
+            return None
+        mean = math.fsum(sample.gap_sum for sample in samples) / sampled
+        estimate = mean * self._coordinates * self.loop.problem.subproblem.scale
+        self.schedule.estimated(self._effort, estimate / max(abs(self.best.primal), float(np.finfo(np.float64).tiny)))
+        return estimate
+
+    def _absorb(self, updates: Sequence[WorkerUpdate]) -> None:
+        """Take in every worker's answer and finish the round."""
         for rank, update in enumerate(updates):
             if not math.isfinite(float(update.contribution.a_dz.sum())):
                 raise NumericalError(
@@ -629,16 +647,8 @@ class Training:
             )
             for figures, update in zip(self._figures, updates, strict=True)
         ]
-        passes = self._effort
         self.progress.effort += math.fsum(work.passes for work in self._works) / len(self._works)
         self.progress.steps += sum(update.steps for update in updates)
-        sampled = sum(update.sampled for update in updates)
-        if not sampled:
-            return None
-        mean = math.fsum(update.gap_sum for update in updates) / sampled
-        estimate = mean * self._coordinates * self.loop.problem.subproblem.scale
-        self.schedule.estimated(passes, estimate / max(abs(self.best.primal), float(np.finfo(np.float64).tiny)))
-        return estimate
 
     def _report(self, certified: Certified) -> None:
         loop = self.loop

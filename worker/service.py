@@ -671,6 +671,9 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
         vectors.append(state.alpha + plan.gamma_theta * (state.z - state.alpha))
     if request.replay:
         _solve(solver, state, plan, w, request.next_lineage, 0)
+    if request.sample and not request.solve:
+        gap_sum, sampled = solver.gap_sample(state, plan.gamma_theta, w, request.sample)
+        answer.update.gap_sum, answer.update.sampled = gap_sum, sampled
     if request.solve:
         # what is only read of the state can be computed while z_{t+1} is
         certificate = solver.beside(lambda: _certify(solver, state, plan, w, alone=False)) if request.certify else None

@@ -942,9 +942,11 @@ class Round(_message.Message):
     audit: _builtins.bool
     """answer A_k y_k,t, computed from the dual variables alone"""
     sample: _builtins.int
-    """with solve: estimate the gap from every sample-th group of rows; 0: do not"""
+    """estimate the gap from every sample-th group of rows; 0: do not. Without solve it is all"""
     coordinates: _builtins.bool
-    """answer y_k,t"""
+    """that the Update has
+    answer y_k,t
+    """
     finish: _builtins.bool
     """the last of the job: round t + 1 starts from alpha = z = y_t, written down where there"""
     narrow: _builtins.bool

@@ -14,7 +14,7 @@ from acccocoa import partition, shardfile
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
-from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
+from coordinator.messages import Ask, CertificateTerms, GapSample, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution
 from coordinator.schedule import Work, plan_work
@@ -124,7 +124,9 @@ class InProcessWorkers:
             return [replace(update, certificate=certificate) for update, certificate in pairs]
         if request.audit:
             return self.audits()
-        return self.coordinates() if request.coordinates else self.updates()
+        if request.coordinates:
+            return self.coordinates()
+        return self.updates() if request.solve else self.samples()
 
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Bring every worker's state to the start of the round."""
@@ -182,13 +184,7 @@ class InProcessWorkers:
     def updates(self) -> list[WorkerUpdate]:
         """As coordinator.messages says of Ask and Resync."""
         assert self._request is not None
-        sample = self._request.sample
-        samples = [
-            solver.gap_sample(state, self._plan(rank).gamma_theta, self._w[shard.support], sample)
-            if sample
-            else (0.0, 0)
-            for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
-        ]
+        samples = self.samples() if self._request.sample else None
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
             a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])
@@ -196,5 +192,15 @@ class InProcessWorkers:
             assert self._request is not None
             state.pending.lineage = self._request.next_lineage
             contribution = Contribution(shard.support, a_dz, self._works[rank].fraction)
-            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, *samples[rank]))
+            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, None if samples is None else samples[rank]))
         return updates
+
+    def samples(self) -> list[GapSample]:
+        """As coordinator.messages says of Ask and Resync."""
+        assert self._request is not None
+        return [
+            GapSample(
+                *solver.gap_sample(state, self._plan(rank).gamma_theta, self._w[shard.support], self._request.sample)
+            )
+            for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
+        ]

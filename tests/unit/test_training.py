@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
 from coordinator import training
 from coordinator.certificate import ROUNDING, BestPair, check
-from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
+from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CERTIFICATE_PASSES, CERTIFICATE_SHARE, CertificateSchedule, Work, plan_work
 from coordinator.training import CertifiedRound, Outcome, Training
@@ -143,6 +143,7 @@ class Run:
     stop: StopConfig = field(default_factory=lambda: StopConfig(tol=1e-4))
     every_round: bool = False
     beside: bool = False
+    stride: int = 1
     loop_options: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], float] = lambda: 0.0
     wire: Wire = "float64"
@@ -158,7 +159,7 @@ class Run:
             self.loop,
             self.workers,
             self.workers.plan(self.epochs),
-            CertificateSchedule(self.stop.tol, self.every_round),
+            CertificateSchedule(self.stop.tol, self.every_round, self.stride),
             self.stop,
             interrupted=self.interrupted,
             observe=self._observe,
@@ -512,6 +513,34 @@ def test_a_certificate_made_beside_the_solve_is_the_same(
     assert [seen.certified for seen in runs[1].seen] == [seen.certified for seen in runs[0].seen]
     for own, other in zip(runs[0].workers.states, runs[1].workers.states, strict=True):
         assert own.alpha.tobytes() == other.alpha.tobytes()
+
+
+class AskedWorkers(WatchedWorkers):
+    """Remembers what was asked."""
+
+    requests: list[RoundRequest]
+
+    def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
+        requests = [ask.request for ask in asks.values() if isinstance(ask, Ask)]
+        self.requests = [*getattr(self, "requests", []), *requests]
+        return super().answers(asks)
+
+
+@pytest.mark.parametrize(("loss", "beside"), [("hinge", False), ("logistic", True)])
+def test_the_round_that_reaches_the_target_is_not_followed_by_another(loss: str, beside: bool) -> None:
+    data = data_for(loss)
+    options: dict[str, Any] = {"stop": StopConfig(tol=1e-2), "loop_options": {"restart": "none"}}
+    always = Run(data, problem_of(loss, data, 1e-3), every_round=True, **options)
+    sampling = Run(data, problem_of(loss, data, 1e-3), stride=2, beside=beside, make_workers=AskedWorkers, **options)
+    expected, found = always.go(), sampling.go()
+    assert found.status == "converged"
+    assert len(sampling.seen) < len(always.seen)
+    assert found.rounds <= 1.1 * expected.rounds  # estimates are 3 % of the passes apart
+    assert isinstance(sampling.workers, AskedWorkers)
+    *_, sampled, certified, finished = sampling.workers.requests
+    assert sampled.sample
+    assert not sampled.solve
+    assert (certified.certify, certified.repeats_w, finished.finish) == (True, True, True)
 
 
 def test_certifying_more_often_does_not_change_the_rounds() -> None:
