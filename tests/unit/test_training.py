@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
 from coordinator import training
 from coordinator.certificate import ROUNDING, BestPair, check
-from coordinator.messages import Ask, CertificateTerms, Resync, RoundRequest, StateLost, WorkerUpdate
+from coordinator.messages import CertificateTerms, RoundRequest, StateLost, WorkerUpdate
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import CERTIFICATE_PASSES, CERTIFICATE_SHARE, CertificateSchedule, Work, plan_work
 from coordinator.training import CertifiedRound, Outcome, Training
@@ -515,28 +515,16 @@ def test_a_certificate_made_beside_the_solve_is_the_same(
         assert own.alpha.tobytes() == other.alpha.tobytes()
 
 
-class AskedWorkers(WatchedWorkers):
-    """Remembers what was asked."""
-
-    requests: list[RoundRequest]
-
-    def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
-        requests = [ask.request for ask in asks.values() if isinstance(ask, Ask)]
-        self.requests = [*getattr(self, "requests", []), *requests]
-        return super().answers(asks)
-
-
 @pytest.mark.parametrize(("loss", "beside"), [("hinge", False), ("logistic", True)])
 def test_the_round_that_reaches_the_target_is_not_followed_by_another(loss: str, beside: bool) -> None:
     data = data_for(loss)
     options: dict[str, Any] = {"stop": StopConfig(tol=1e-2), "loop_options": {"restart": "none"}}
     always = Run(data, problem_of(loss, data, 1e-3), every_round=True, **options)
-    sampling = Run(data, problem_of(loss, data, 1e-3), stride=2, beside=beside, make_workers=AskedWorkers, **options)
+    sampling = Run(data, problem_of(loss, data, 1e-3), stride=2, beside=beside, **options)
     expected, found = always.go(), sampling.go()
     assert found.status == "converged"
     assert len(sampling.seen) < len(always.seen)
     assert found.rounds <= 1.1 * expected.rounds  # estimates are 3 % of the passes apart
-    assert isinstance(sampling.workers, AskedWorkers)
     *_, sampled, certified, finished = sampling.workers.requests
     assert sampled.sample
     assert not sampled.solve
