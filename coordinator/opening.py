@@ -41,6 +41,9 @@ ENTRIES_WORTH_A_SECOND = 2_000_000
 (hinge, lam 1e-5, two against one: covtype-like 22 passes and 0.29 s against 16 and 0.38 s, kdd99 7 and 0.19 s against 6
 and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 22, 41, 81 for K = 1, 2, 4, 8)."""
 
+COARSE = 1e-3
+"""Relative gap down to which that is so. To 1e-4 two workers need 80 passes and 1.28 s, one 23 and 0.55 s."""
+
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
 dealt: seconds to relative gap 1e-3 by examples and by features on one worker, lam 1e-3 (> 5: had not come there)
@@ -158,7 +161,8 @@ def _worth(settings: Settings, examples: Examples, by: str) -> int:
     """How many workers the data is worth, if there are cores enough."""
     narrow = by == "examples" and is_narrow(examples.n, examples.d)
     # several classes are solved at the same time anyway
-    second = narrow and settings.objective.multiclass == "none" and examples.nnz >= ENTRIES_WORTH_A_SECOND
+    single, coarse = settings.objective.multiclass == "none", settings.stop.tol >= COARSE
+    second = narrow and single and coarse and examples.nnz >= ENTRIES_WORTH_A_SECOND
     return max(2 if second else 1, examples.nnz // ENTRIES_WORTH_A_WORKER)
 
 
