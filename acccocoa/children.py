@@ -16,6 +16,18 @@ END_SECONDS = 10.0
 """How long a child may take to end before it is killed."""
 
 
+def end_by_pipe(process: "subprocess.Popen[str]") -> None:
+    """Close the pipes of a child that ends with its standard input, and wait until it is gone; kill it if it stays."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class WorkerProcess:
     """`acccocoa-worker serve ARGUMENTS`, as a child of this process.
 
@@ -66,11 +78,4 @@ class WorkerProcess:
 
     def end(self) -> None:
         """Close the pipe that keeps it alive, and wait until it is gone."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_by_pipe(self._process)

@@ -13,8 +13,7 @@ from typing import Any, Self
 
 import click
 
-END_SECONDS = 10.0
-"""How long a child may take to end before it is killed."""
+from acccocoa.children import end_by_pipe
 
 
 class RunFailed(click.ClickException):  # it is told to the user as click's own are
@@ -75,14 +74,7 @@ class Child:
 
     def end(self) -> None:
         """Close its standard input, and wait until it is gone."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_by_pipe(self._process)
 
     def __enter__(self) -> Self:
         return self

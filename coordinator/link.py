@@ -421,16 +421,12 @@ class WorkerLink:
         if any(each.request.coordinates for each in asked):
             rows = self._receive_array(reply.rows, np.dtype(np.uint32), self._rows)
         arrived = time.monotonic()
+        updates = iter(a_dz.reshape(len(solved), support))
         found = {}
 
         def take(count: int) -> Vector:
             nonlocal vectors
             taken, vectors = vectors[:count], vectors[count:]
-            return taken
-
-        def take_update() -> Vector:
-            nonlocal a_dz
-            taken, a_dz = a_dz[:support], a_dz[support:]
             return taken
 
         for each, told in zip(asked, reply.answers, strict=True):
@@ -439,7 +435,7 @@ class WorkerLink:
                 _terms(told.certificate) if request.certify else None,
                 Contribution(self.places, take(support)) if request.audit else None,
                 (rows, take(self._rows)) if request.coordinates else None,
-                _update(told, Contribution(self.places, take_update(), each.work.fraction), arrived)
+                _update(told, Contribution(self.places, next(updates), each.work.fraction), arrived)
                 if request.solve
                 else None,
                 _sample(told.update) if request.sample and not request.solve else None,

@@ -12,6 +12,7 @@ from acccocoa import synthetic
 from tests.cluster.arena import Arena
 from tests.cluster.compose import Project, engine_missing, remove_image
 from tests.cluster.forked import Forkery
+from tests.integration.processes import Launcher
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +48,14 @@ def arena(forkery: Forkery, tmp_path: Path) -> Iterator[Callable[..., Arena]]:
     finally:
         for one in made:
             one.kill()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launcher]:
+    """Starts commands as users do."""
+    launcher = Launcher.under(tmp_path)
+    yield launcher
+    launcher.close()
 
 
 @pytest.fixture(scope="session")

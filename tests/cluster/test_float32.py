@@ -115,16 +115,6 @@ def test_another_wire_after_a_resume_is_a_resync(arena: MakeArena, covtype_like:
 # ------------------------------------------------------------------------------------------ on one machine, as users do
 
 
-@pytest.fixture
-def launch(tmp_path: Path) -> Any:
-    """Starts commands as users do."""
-    for name in ("run", "tmp"):
-        (tmp_path / name).mkdir()
-    launcher = Launcher(tmp_path / "run", tmp_path / "tmp")
-    yield launcher
-    launcher.close()
-
-
 def told(launch: Launcher, *arguments: object, code: int = 0) -> dict[str, Any]:
     """The object that a command prints."""
     done = launch.run("coordinator", *arguments, "--json", "--quiet")

@@ -683,16 +683,6 @@ def test_a_run_in_rounds_of_seconds_survives_kills(arena: MakeArena, larger: Pat
 # ------------------------------------------------------------------------------------------------------ on one machine
 
 
-@pytest.fixture
-def launch(tmp_path: Path) -> Any:
-    """Starts commands as users do."""
-    for name in ("run", "tmp"):
-        (tmp_path / name).mkdir()
-    launcher = Launcher(tmp_path / "run", tmp_path / "tmp")
-    yield launcher
-    launcher.close()
-
-
 def local(launch: Launcher, data: Path, *more: object) -> tuple[object, ...]:
     return (
         *("train", data, "--local", "2", *HINGE, "--json", "--model", launch.directory / "model"),

@@ -9,16 +9,10 @@ from tests.integration.data import sparse_text
 from tests.integration.processes import Launcher, Worker
 
 
-def _launcher(root: Path) -> Launcher:
-    for name in ("run", "tmp"):
-        (root / name).mkdir()
-    return Launcher(root / "run", root / "tmp")
-
-
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launcher]:
     """Starts processes for one test, in an empty directory."""
-    launcher = _launcher(tmp_path)
+    launcher = Launcher.under(tmp_path)
     yield launcher
     launcher.close()
 
@@ -34,7 +28,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def pair(sparse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
     """Two workers that serve the halves of `sparse`, for tests that leave them as they were."""
-    launcher = _launcher(tmp_path_factory.mktemp("pair"))
+    launcher = Launcher.under(tmp_path_factory.mktemp("pair"))
     yield launcher.workers(sparse, 2)
     launcher.close()
 

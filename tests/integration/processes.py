@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, Self
 
 import psutil
 
@@ -204,6 +204,13 @@ class Launcher:
     directory : where they run; they find it empty but for what the test puts there
     temporary : directory for their temporary files
     """
+
+    @classmethod
+    def under(cls, root: Path) -> Self:
+        """In empty directories of their own there."""
+        for name in ("run", "tmp"):
+            (root / name).mkdir()
+        return cls(root / "run", root / "tmp")
 
     def __init__(self, directory: Path, temporary: Path) -> None:
         self.directory = directory
