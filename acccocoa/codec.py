@@ -11,6 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from acccocoa import buffers
 from acccocoa.v1 import array_pb2 as pb
 
 CHUNK = 1 << 20
@@ -102,7 +103,7 @@ class Decoder:
             raise WireError(
                 f"an array of {header.length} x {dtype_name(header.dtype)} was announced, {length} x {dtype} is due"
             )
-        self._array: NDArray[Any] = np.empty(length, dtype=dtype.newbyteorder("<"))
+        self._array: NDArray[Any] = buffers.empty(length, dtype.newbyteorder("<"))
         self._bytes = self._array.view(np.uint8).data
         self._filled = 0
         self._xxh3 = header.xxh3

@@ -13,6 +13,7 @@ Everything here is float64. The kernels of the workers are tested against it.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +24,13 @@ from numpy.typing import NDArray
 from acccocoa import losses
 from acccocoa.errors import UsageError
 from acccocoa.losses import Loss, Vector
+
+TOGETHER = 1 << 16
+"""Entries of a long vector that are computed with at a time: what is in between stays in the processor's caches."""
+
+
+def _parts(v: Vector) -> list[slice]:
+    return [slice(at, at + TOGETHER) for at in range(0, len(v), TOGETHER)]
 
 
 def soft(v: Vector, threshold: float) -> Vector:
@@ -113,8 +121,8 @@ class PrimalDual(Protocol):
     def resolved_parameter(self) -> float | None:
         """The loss's own parameter, if it has one."""
 
-    def grad_f(self, v: Vector) -> Vector:
-        """w = grad f(v)."""
+    def grad_f(self, v: Vector, out: Vector | None = None) -> Vector:
+        """w = grad f(v); out : where it is put, if given."""
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:
         """O_A at alpha, from v = A alpha and the sum of the workers' conjugates there (without `scale`)."""
@@ -185,17 +193,20 @@ class Problem:
 
     def f(self, v: Vector) -> float:
         """f(v) = r*(v); v has shape (d,)."""
-        shrunk = soft(v, self.lam * self.l1_ratio)
-        return 0.5 * float(shrunk @ (shrunk * self.lipschitz))  # the squares alone may be too small for a number
+        shrunk = (soft(v[part], self.lam * self.l1_ratio) for part in _parts(v))
+        # the squares alone may be too small for a number
+        return 0.5 * math.fsum(float(part @ (part * self.lipschitz)) for part in shrunk)
 
-    def grad_f(self, v: Vector) -> Vector:
+    def grad_f(self, v: Vector, out: Vector | None = None) -> Vector:
         """w = grad f(v), shape (d,): the primal point that belongs to v (paper, w(alpha))."""
-        return soft(v, self.lam * self.l1_ratio) * self.lipschitz
+        w = np.empty_like(v) if out is None else out
+        for part in _parts(v):
+            np.multiply(soft(v[part], self.lam * self.l1_ratio), self.lipschitz, out=w[part])
+        return w
 
     def f_conjugate(self, w: Vector) -> float:
         """f*(w) = r(w), the regulariser; w has shape (d,)."""
-        # a vector of |w|, new memory, takes ten times as long as all else of a certificate where d is large
-        l1 = float(np.abs(w).sum()) if self.l1_ratio > 0.0 else 0.0
+        l1 = math.fsum(float(np.abs(w[part]).sum()) for part in _parts(w)) if self.l1_ratio > 0.0 else 0.0
         return self.lam * (self.l1_ratio * l1 + 0.5 * (1.0 - self.l1_ratio) * float(w @ w))
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:
@@ -333,13 +344,12 @@ class FeatureProblem:
             value += self.lam * (self.l1_ratio * abs(b) + 0.5 * (1.0 - self.l1_ratio) * b * b)
         return value
 
-    def grad_f(self, v: Vector) -> Vector:
+    def grad_f(self, v: Vector, out: Vector | None = None) -> Vector:
         """grad f(v), shape (n,)."""
         p, _ = self._with_constant(v)
         gradient = losses.derivative(self.loss, self._y, p)
         gradient *= self.s
-        gradient /= self.n
-        return gradient
+        return np.divide(gradient, self.n, out=out)
 
     def predictions(self, v: Vector) -> Vector:
         """Those of the model with v = X alpha, with the constant feature; shape (n,)."""

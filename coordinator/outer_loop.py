@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from acccocoa import buffers
 from acccocoa.config import Restart
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
@@ -96,8 +97,6 @@ class OuterLoop:
         self.v_a: Vector = np.zeros(d)
         self.v_z: Vector = np.zeros(d)
         self.v_y: Vector = np.zeros(d)
-        # fresh memory in every round would cost more than what is computed in it
-        self._scratch: Vector = np.empty(d)
         self.theta = 1.0
         self._starting = True
         self._gap_at_restart = math.inf
@@ -109,7 +108,7 @@ class OuterLoop:
 
     def sum_up(self, parts: Sequence[Contribution]) -> Vector:
         """The sum of the workers' parts of a shared vector, in rank order; float64, shape (d,)."""
-        v = np.zeros_like(self.v_a)
+        v = buffers.zeros(len(self.v_a))
         for part in parts:
             v[slice(None) if part.places is None else part.places] += part.a_dz
         return v
@@ -119,8 +118,8 @@ class OuterLoop:
 
         Its gap may be larger than those before: the restart rule begins anew.
         """
-        self.v_a = v.copy()
-        self.v_z = v.copy()
+        self.v_a[:] = v
+        self.v_z[:] = v
         self._starting = True
         self._gap_at_restart = math.inf
 
@@ -165,7 +164,7 @@ class OuterLoop:
             self.theta = min(self.theta, smallest_fraction)
         gamma_theta = self.gamma_theta
         kernels.between(self.v_a, self.v_z, gamma_theta, self.v_y)
-        return self.problem.grad_f(self.v_y)
+        return self.problem.grad_f(self.v_y, buffers.empty(len(self.v_y)))
 
     def end_round(self, contributions: Sequence[Contribution]) -> None:
         """Add up the workers' A_k dz_k in rank order, so that the order of arrival does not matter; t := t + 1."""
@@ -174,12 +173,11 @@ class OuterLoop:
         self.v_a[:] = self.v_y
         for part in contributions:
             step = self.gamma_theta / part.fraction
-            where = slice(None) if part.places is None else part.places
-            if isinstance(where, slice):
-                self.v_z[where] += part.a_dz
-                self.v_a[where] += np.multiply(part.a_dz, step, out=self._scratch[: len(part.a_dz)])
+            if part.places is None or isinstance(part.places, slice):
+                first = 0 if part.places is None else part.places.start
+                kernels.add_part(first, part.a_dz, step, self.v_z, self.v_a)
             else:
-                kernels.add_at(where, part.a_dz, step, self.v_z, self.v_a)
+                kernels.add_at(part.places, part.a_dz, step, self.v_z, self.v_a)
         opposed = watched and self._opposes_momentum(previous)
         self.theta = next_theta(self.theta, self.gamma)
         self._starting = False

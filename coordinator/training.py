@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from acccocoa import codec
+from acccocoa import buffers, codec
 from acccocoa.config import StopConfig, Wire
 from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
@@ -592,8 +592,9 @@ class Training:
         """
         loop = self.loop
         v = loop.sum_up(audits)
-        scale = max(float(np.abs(v).max(initial=0.0)), float(np.abs(loop.v_y).max(initial=0.0)))
-        drift = float(np.abs(v - loop.v_y).max(initial=0.0)) / scale if scale > 0 else 0.0
+        scale = max(_largest(v), _largest(loop.v_y))
+        between = np.subtract(v, loop.v_y, out=buffers.empty(len(v)))
+        drift = _largest(between) / scale if scale > 0 else 0.0
         self.progress.drift_now = drift
         self.progress.drift = max(self.progress.drift, drift)
         if not drift <= beyond:
@@ -686,6 +687,11 @@ class Training:
             widened=self.progress.widened,
             deterministic=self.progress.steady and self._tempo is None and status in ("converged", "max_rounds"),
         )
+
+
+def _largest(v: Vector) -> float:
+    """max |v_j|, without a vector of |v|."""
+    return max(float(v.max(initial=0.0)), -float(v.min(initial=0.0)))
 
 
 def _new_lineage() -> str:

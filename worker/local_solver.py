@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import losses, weights
+from acccocoa import buffers, losses, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
@@ -287,11 +287,11 @@ class LocalSolver:
         y = state.alpha + gamma_theta * (state.z - state.alpha)
 
         def columns(part: Block) -> Vector:
-            out = np.zeros(len(shard.support))
+            out = buffers.zeros(len(shard.support))
             kernels.add_columns(shard.indptr, shard.indices, shard.values, y, part.first, part.last, out)
             return out
 
-        total = functools.reduce(np.add, self._each_part(self._halves, columns))
+        total = _total(self._each_part(self._halves, columns))
         total *= self.problem.scale
         return total
 
@@ -312,9 +312,9 @@ class LocalSolver:
             state.active = self._active(state, w, plan.screen)
         rows = None if state.active is None else np.flatnonzero(state.active)
         if rows is None:
-            z_next = state.z.copy()
+            z_next = buffers.copy(state.z)
         else:
-            z_next = np.zeros(shard.n)
+            z_next = buffers.zeros(shard.n)
             z_next[rows] = state.z[rows]
         # what is screened out is left out already
         shrinking = self.shrinking and rows is None
@@ -327,7 +327,7 @@ class LocalSolver:
             last = cursor + LONGEST_SEARCH * len(order)
             goal = block.rows_in(order) if bucket == block.bucket else len(order)
             due = np.empty(goal + bucket, dtype=np.uint32)
-            u, shift, visited, enough = w.copy(), 0.0, 0, goal + 1
+            u, shift, visited, enough = buffers.copy(w), 0.0, 0, goal + 1
             while visited < goal and len(order):
                 rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, enough, due)
                 shift = kernels.sdca(
@@ -361,7 +361,7 @@ class LocalSolver:
         results = self._each_block(descend)
         cursors = [cursor for _, _, cursor in results]
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows)
-        return functools.reduce(np.add, [u for u, _, _ in results]), sum(steps for _, steps, _ in results)
+        return _total([u for u, _, _ in results]), sum(steps for _, steps, _ in results)
 
     def _order(self, state: DualState, plan: RoundPlan, index: int, block: Block) -> tuple[NDArray[np.uint32], int]:
         """What the block visits in the round: numbers of its buckets, and their size."""
@@ -374,6 +374,14 @@ class LocalSolver:
         # the same share of what is left
         visits = -((-visits * len(rows)) // block.buckets)
         return rows[order_of_visits(self.seed, self.rank, index, cursor, visits, len(rows))], 1
+
+
+def _total(vectors: Sequence[Vector]) -> Vector:
+    """Their sum, in place of the first."""
+    total, *others = vectors
+    for vector in others:
+        total += vector
+    return total
 
 
 def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
