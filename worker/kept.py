@@ -25,7 +25,7 @@ MAGIC: Final = arrayfile.KEPT_MAGIC
 
 SUFFIX: Final = ".acccocoa-shard"
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what a shard is made of, and in which order."""
 
 LEAST_BYTES: Final = 16 << 20

@@ -661,6 +661,107 @@ def count_features(
 
 
 @_kernel
+def in_order_of_rows(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    waiting: NDArray[np.bool_],
+    out: NDArray[np.uint32],
+) -> None:
+    """Fill in the features that wait as they are met in these rows, and set `waiting`, shape (d,), to False there."""
+    found = np.uint64(0)
+    for k in range(len(rows)):
+        row = np.uint64(rows[k])
+        j = np.uint64(indptr[row])
+        stop = np.uint64(indptr[row + np.uint64(1)])
+        while j < stop:
+            feature = np.uint64(indices[j])
+            if waiting[feature]:
+                waiting[feature] = False
+                out[found] = feature
+                found += np.uint64(1)
+            j += np.uint64(1)
+
+
+DIGIT = 11
+"""Bits that are sorted by at a time: the counters for so many stay in the cache next to a core."""
+
+
+@_kernel
+def sort_by_digit(
+    keys: NDArray[np.uint64],
+    size: np.uint64,
+    shift: np.uint64,
+    out: NDArray[np.uint64],
+    counts: NDArray[np.uint32],
+) -> None:
+    """out := the first `size` keys, sorted by DIGIT bits from `shift` on; equal ones stay in their order."""
+    digit = np.uint64(len(counts) - 1)
+    counts[:] = 0
+    for k in range(size):
+        counts[(keys[np.uint64(k)] >> shift) & digit] += np.uint32(1)
+    start = np.uint32(0)
+    for place in range(len(counts)):
+        count = counts[np.uint64(place)]
+        counts[np.uint64(place)] = start
+        start += count
+    for k in range(size):
+        key = keys[np.uint64(k)]
+        place = (key >> shift) & digit
+        out[counts[place]] = key
+        counts[place] += np.uint32(1)
+
+
+@_kernel
+def sort_rows(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    bits: int,
+    keys: NDArray[np.uint64],
+    others: NDArray[np.uint64],
+    copied: Values,
+    counts: NDArray[np.uint32],
+) -> None:
+    """Sort the entries of every row by their indices, which are below 2**bits; bits <= 32.
+
+    Parameters
+    ----------
+    indptr : shape (rows + 1,), from where on in indices and values these rows are
+    keys, others, copied : to work with, of the same length: as many rows are sorted at a time as have room, and the
+        longest row must have
+    counts : to work with, uint32, shape (1 << DIGIT,)
+    """
+    low = np.uint64(0xFFFFFFFF)
+    together = 1 << min(DIGIT, 32 - bits)
+    row, rows = 0, len(indptr) - 1
+    while row < rows:
+        begin, after = np.uint64(indptr[row]), row + 1
+        while after < rows and after - row < together and indptr[after + 1] - begin <= np.uint64(len(keys)):
+            after += 1
+        size = np.uint64(indptr[after]) - begin
+        # a row's number among these, the index, the place: sorted by all but the last, from the last digit on
+        for r in range(row, after):
+            at, end = np.uint64(indptr[r]) - begin, np.uint64(indptr[r + 1]) - begin
+            number = np.uint64(r - row) << np.uint64(bits)
+            while at < end:
+                keys[at] = ((number | np.uint64(indices[begin + at])) << np.uint64(32)) | at
+                copied[at] = values[begin + at]
+                at += np.uint64(1)
+        last = (np.uint64(after - row - 1) << np.uint64(bits)) | np.uint64((1 << bits) - 1)
+        shift = np.uint64(32)
+        while last >> (shift - np.uint64(32)) > np.uint64(0):
+            sort_by_digit(keys, size, shift, others, counts)
+            keys, others = others, keys
+            shift += np.uint64(DIGIT)
+        for k in range(size):
+            at = np.uint64(k)
+            indices[begin + at] = np.uint32((keys[at] >> np.uint64(32)) & np.uint64((1 << bits) - 1))
+            values[begin + at] = copied[keys[at] & low]
+        row = after
+
+
+@_kernel
 def largest_of_rows(indptr: NDArray[np.uint64], values: Values, out: Vector) -> None:
     """max_j |x_ij| of every row; shape (n,), 0 without entries."""
     for i in range(len(out)):

@@ -272,6 +272,50 @@ def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
     assert_array_equal(full, expected)
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 40), max_size=80),
+    st.sampled_from([1, 3, 11, 12, 21, 22, 31, 32]),
+    st.integers(0, 200),
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(0, 2**32),
+)
+def test_sort_rows(lengths: list[int], bits: int, more: int, dtype: type, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    longest = max(lengths, default=0)
+    bits = max(bits, longest.bit_length())
+    # every index once in a row, the largest possible one often
+    drawn = [np.unique(np.append(rng.integers(0, 1 << bits, length), (1 << bits) - 1))[:length] for length in lengths]
+    drawn = [rng.permutation(row) for row in drawn]
+    indptr = np.cumsum([0, *map(len, drawn)]).astype(np.uint64)
+    indices = np.concatenate([np.empty(0), *drawn]).astype(np.uint32)
+    values: NDArray[Any] = rng.standard_normal(len(indices)).astype(dtype)
+    row = np.repeat(np.arange(len(drawn)), [len(each) for each in drawn])
+    order = np.lexsort((indices, row))
+    expected = indices[order], values[order]
+    room = max(1, longest) + more
+    keys, others = np.empty(room, np.uint64), np.empty(room, np.uint64)
+    counts = np.empty(1 << kernels.DIGIT, np.uint32)
+    kernels.sort_rows(indptr, indices, values, bits, keys, others, np.empty(room, dtype), counts)
+    assert_array_equal(indices, expected[0])
+    assert_array_equal(values, expected[1])
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows(zeros_too=False), st.data())
+def test_in_order_of_rows(data: Rows, draw: st.DataObject) -> None:
+    chosen = np.array(draw.draw(st.lists(st.integers(0, data.n - 1), max_size=60)), dtype=np.int64)
+    waiting = data.rng.random(data.d) < 0.5
+    met = [int(j) for row in chosen for j in data.indices[data.indptr[row] : data.indptr[row + 1]] if waiting[j]]
+    expected = list(dict.fromkeys(met))
+    out = np.empty(len(expected), np.uint32)
+    still = waiting.copy()
+    kernels.in_order_of_rows(data.indptr.astype(np.int64), data.indices.astype(np.int32), chosen, still, out)
+    assert_array_equal(out, expected)
+    waiting[expected] = False
+    assert_array_equal(still, waiting)
+
+
 # ----------------------------------------------------------------------------------------------------------------- SDCA
 
 

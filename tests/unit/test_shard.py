@@ -119,6 +119,36 @@ def test_compact_features_are_in_order_of_falling_frequency() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("threads", [1, 2])
+def test_where_features_are_many_rows_are_sorted_and_rare_ones_lie_with_their_first_row(
+    monkeypatch: pytest.MonkeyPatch, threads: int, dtype: type
+) -> None:
+    monkeypatch.setattr(shard_module, "NEAR", 50)
+    monkeypatch.setattr(shard_module, "SORTED_TOGETHER", 100)
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((200, 300)) * (rng.random((200, 300)) < rng.choice([0.0, 0.005, 0.02, 0.4], 300))
+    dense = dense[:, rng.permutation(300)].astype(np.float32).astype(np.float64)
+    examples = examples_of(dense, np.arange(200.0))
+    examples = replace(examples, values=examples.values.astype(dtype))
+    shard = build(examples, shardfile.content_hash(examples), threads=threads)
+    counts = (dense != 0).sum(axis=0)[shard.support]
+    rare = int(np.argmax(counts <= shard_module.RARE))
+    assert 50 < rare < len(counts)
+    assert (np.diff(counts[:rare]) <= 0).all()
+    assert (counts[rare:] > 0).all()
+    assert (counts[rare:] <= shard_module.RARE).all()
+    stored = dense[shard.rows][:, shard.support]
+    first = np.argmax(stored != 0, axis=0)
+    assert (np.diff(first[rare:]) >= 0).all()
+    rows = [shard.indices[begin:end] for begin, end in itertools.pairwise(shard.indptr.tolist())]
+    assert all((np.diff(row.astype(np.int64)) > 0).all() for row in rows)
+    found = np.zeros_like(stored)
+    for row, indices, (begin, end) in zip(found, rows, itertools.pairwise(shard.indptr.tolist()), strict=True):
+        row[indices] = shard.values[begin:end]
+    assert_array_equal(found, stored)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("by_features", [False, True])
 def test_dense_and_sparse_storage_are_the_same_shard(
     monkeypatch: pytest.MonkeyPatch, by_features: bool, threads: int, dtype: type
