@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from coordinator.schedule import automatic_epochs, is_narrow, plan_work, screened_epochs
+from coordinator.schedule import automatic_epochs, is_narrow, lengthened, plan_work, screened_epochs
 
 
 def epochs(entries: int, rows: int, support: int, k: int, loopback: bool = True) -> float:
@@ -22,6 +22,23 @@ def test_a_single_block_makes_longer_rounds_the_dearer_its_messages_are(
     data: tuple[int, int, int], expected: float
 ) -> None:
     assert epochs(*data, 1) == expected
+
+
+def test_rounds_of_a_single_block_grow_longer_where_messages_are_dear() -> None:
+    later = {data: automatic_epochs(*data, 1, 1, True, later=True) for data in (NEWS20, RCV1, COVTYPE)}
+    assert later == {NEWS20: 8.0, RCV1: 1.0, COVTYPE: 1.0}
+    for blocks in (2, 4):
+        assert automatic_epochs(*NEWS20, blocks, blocks, True, later=True) == epochs(*NEWS20, blocks)
+
+
+def test_no_round_is_longer_than_half_of_what_was_made_before() -> None:
+    made, rounds = 0.0, []
+    for _ in range(12):
+        rounds.append(lengthened(2.0, 8.0, made))
+        made += rounds[-1]
+    assert rounds == [2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0]
+    assert lengthened(1.0, 1.0, 100.0) == 1.0
+    assert lengthened(0.5, 4.0, 0.0) == 0.5
 
 
 def test_several_blocks_make_rounds_of_less_than_a_pass() -> None:
