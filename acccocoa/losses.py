@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa.errors import UsageError
+from acccocoa.vectors import inner
 
 
 class Loss(NamedTuple):
@@ -140,7 +141,7 @@ def weighted_sum(loss: Loss, y: Vector, p: Vector, s: Vector) -> float:
     """sum_i s_i loss(y_i, p_i); shapes (n,), float64."""
     if loss.quadratic:  # a third of the time: nothing but what it takes
         r = p - y
-        return float((s * r) @ r) * 0.5 / loss.curvature
+        return inner(s * r, r) * 0.5 / loss.curvature
     return float((s * value(loss, y, p)).sum())
 
 

@@ -24,13 +24,7 @@ from numpy.typing import NDArray
 from acccocoa import losses
 from acccocoa.errors import UsageError
 from acccocoa.losses import Loss, Vector
-
-TOGETHER = 1 << 16
-"""Entries of a long vector that are computed with at a time: what is in between stays in the processor's caches."""
-
-
-def _parts(v: Vector) -> list[slice]:
-    return [slice(at, at + TOGETHER) for at in range(0, len(v), TOGETHER)]
+from acccocoa.vectors import inner, parts
 
 
 def soft(v: Vector, threshold: float) -> Vector:
@@ -193,21 +187,21 @@ class Problem:
 
     def f(self, v: Vector) -> float:
         """f(v) = r*(v); v has shape (d,)."""
-        shrunk = (soft(v[part], self.lam * self.l1_ratio) for part in _parts(v))
+        shrunk = (soft(v[part], self.lam * self.l1_ratio) for part in parts(len(v)))
         # the squares alone may be too small for a number
-        return 0.5 * math.fsum(float(part @ (part * self.lipschitz)) for part in shrunk)
+        return 0.5 * math.fsum(inner(part, part * self.lipschitz) for part in shrunk)
 
     def grad_f(self, v: Vector, out: Vector | None = None) -> Vector:
         """w = grad f(v), shape (d,): the primal point that belongs to v (paper, w(alpha))."""
         w = np.empty_like(v) if out is None else out
-        for part in _parts(v):
+        for part in parts(len(v)):
             np.multiply(soft(v[part], self.lam * self.l1_ratio), self.lipschitz, out=w[part])
         return w
 
     def f_conjugate(self, w: Vector) -> float:
         """f*(w) = r(w), the regulariser; w has shape (d,)."""
-        l1 = math.fsum(float(np.abs(w[part]).sum()) for part in _parts(w)) if self.l1_ratio > 0.0 else 0.0
-        return self.lam * (self.l1_ratio * l1 + 0.5 * (1.0 - self.l1_ratio) * float(w @ w))
+        l1 = math.fsum(float(np.abs(w[part]).sum()) for part in parts(len(w))) if self.l1_ratio > 0.0 else 0.0
+        return self.lam * (self.l1_ratio * l1 + 0.5 * (1.0 - self.l1_ratio) * inner(w, w))
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:
         """O_A at alpha, from v = A alpha and sum_i s_i loss_i*(-alpha_i / s_i) (without the factor 1/n)."""
@@ -394,12 +388,12 @@ class FeatureProblem:
         def slope(b: float) -> float:
             """Of the losses and the smooth part of g: it never falls."""
             p = v + constant.value * b
-            return share * float(self.s @ losses.derivative(self.loss, self._y, p)) + l2 * b
+            return share * inner(self.s, losses.derivative(self.loss, self._y, p)) + l2 * b
 
         def rise(b: float) -> float:
             """The slope's slope."""
             p = v + constant.value * b
-            return share * constant.value * float(self.s @ losses.second_derivative(self.loss, self._y, p)) + l2
+            return share * constant.value * inner(self.s, losses.second_derivative(self.loss, self._y, p)) + l2
 
         at_zero = slope(0.0)
         if abs(at_zero) <= l1:
@@ -458,7 +452,7 @@ class FeatureProblem:
     def _parabola(self, w: Vector) -> tuple[float, float]:
         """a and b of f*(c w) = c^2 a / 2 + c b, whose minimum is at c = -b / a; quadratic loss, w = 0 where s = 0."""
         s = self.s if self._weightless is None else np.where(self._weightless, 1.0, self.s)
-        return self.loss.curvature * self.n * float((w / s) @ w), float(w @ self._y)
+        return self.loss.curvature * self.n * inner(w / s, w), inner(w, self._y)
 
     def ball(self, w: Vector, largest: float, gap: float) -> Ball | None:
         """See PrimalDual. As f* is 1/L-strongly convex, |w - w*|^2 <= 2 L gap (gap-safe screening, Ndiaye et al. 2017).

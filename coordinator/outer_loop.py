@@ -23,6 +23,7 @@ from acccocoa.config import Restart
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
 from acccocoa.problem import PrimalDual
+from acccocoa.vectors import inner
 from coordinator import kernels
 
 GAP_RESTART_FACTOR = 0.1
@@ -190,7 +191,7 @@ class OuterLoop:
 
     def _opposes_momentum(self, previous: Vector) -> bool:
         """(v_y - v_a+)'(v_a+ - v_a) > 0: the step goes against where the momentum led."""
-        return float((self.v_y - self.v_a) @ (self.v_a - previous)) > 0.0
+        return inner(self.v_y - self.v_a, self.v_a - previous) > 0.0
 
     def observe_gap(self, gap: float) -> None:
         """Tell the loop a certified gap; between end_round and begin_round. It may restart.

@@ -18,6 +18,7 @@ from acccocoa.errors import DataError, UsageError, WorkerLost
 from acccocoa.folds import Fold, Scores, folds_of, score
 from acccocoa.losses import Vector
 from acccocoa.problem import FeatureProblem
+from acccocoa.vectors import inner
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
@@ -236,7 +237,7 @@ class Session:
         else:
             updates: list[WorkerUpdate] = answers
             v = loop.sum_up([update.contribution for update in updates])
-            found = float(np.abs(v).max()) if l1 else float(np.linalg.norm(v))
+            found = float(np.abs(v).max()) if l1 else math.sqrt(inner(v, v))
         self.cluster.finish()
         return found
 
