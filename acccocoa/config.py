@@ -366,9 +366,8 @@ class AlgorithmConfig:
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
-        "threads of each worker started by --local, each of which solves a block of its own, as a worker more would; "
-        "by default a worker has cores / K, of which one solves (with --multiclass ovr each a class), the others "
-        "compute certificates",
+        "threads of each worker started by --local (cores / K by default): they solve its part of the data together, "
+        "where features are few as T blocks of the partition, with --multiclass ovr a class each",
         metavar="T",
         type=int,
     )

@@ -51,7 +51,7 @@ def tasks(shard: Shard, lam: float) -> dict[str, tuple[Callable[[], object], Cal
     hinge = losses.loss("hinge")
     y = np.where(shard.labels > 0, 1.0, -1.0)
     s, z, u, p = np.ones(shard.n), np.zeros(shard.n), np.zeros(len(shard.support)), np.empty(shard.n)
-    order = order_of_visits(0, 0, 0, 0, block.buckets, block.buckets)
+    (order,) = order_of_visits(0, 0, 0, 0, block.buckets, block.buckets)
     due = np.empty(shard.n + block.bucket, dtype=np.uint32)
     count, _ = kernels.due(s, 0, shard.n, block.bucket, order, NOBODY, shard.n + 1, due)
     data = (shard.indptr, shard.indices, shard.values)
@@ -62,7 +62,9 @@ def tasks(shard: Shard, lam: float) -> dict[str, tuple[Callable[[], object], Cal
         u[:] = 0.0
 
     def sdca() -> None:
-        kernels.sdca(*data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY, NOT_CENTRED, 0.0)
+        kernels.sdca(
+            *data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY, NOT_CENTRED, 0.0, kernels.ALONE
+        )
 
     fresh()
     sdca()

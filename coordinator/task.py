@@ -30,7 +30,10 @@ from coordinator.schedule import (
     SCREENED,
     CertificateSchedule,
     Spacing,
+    Work,
     automatic_epochs,
+    is_narrow,
+    lengthened,
     plan_work,
     sample_stride,
     screened_epochs,
@@ -216,10 +219,11 @@ def begin(
 ) -> list[Begun]:
     """Begin the problems with every worker, to be solved at the same time.
 
-    Where there are as many as a worker has threads, they solve one each, and the shard stays whole: every further block
-    of the partition would cost passes. It stays so, too, where features are left out: what takes time is the
-    certificate, which threads compute together without blocks. And where nobody said how many threads there are to be:
-    then one solves, another computes the certificate meanwhile.
+    A worker's shard stays whole, as every further block of the partition would cost passes: where there are as many
+    problems as it has threads, they solve one each; where features are left out, what takes time is the certificate,
+    which threads compute together without blocks; where features are many, threads can be a team; and where nobody said
+    how many threads there are to be, one solves, another computes the certificate meanwhile: that is about as fast as
+    two as a team, and does not mind others who want the cores.
 
     Parameters
     ----------
@@ -230,7 +234,8 @@ def begin(
     threads = max(shard.blocks for shard in shards)
     screened = all(_screening(settings, each) is not None for each in posed)
     unsaid = settings.cluster.workers is None and settings.algorithm.threads is None
-    in_one_block = threads > 1 and (screened or len(posed) >= threads or unsaid)
+    wide = not is_narrow(posed[0].job.coordinates, posed[0].job.shared)
+    in_one_block = threads > 1 and (screened or len(posed) >= threads or unsaid or wide)
     if in_one_block:
         posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
     ready = cluster.start(
@@ -245,6 +250,7 @@ def begin(
         shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
         in_one_block=in_one_block,
+        team=in_one_block and not unsaid,
     )
     begun = [
         _begun(
@@ -299,14 +305,18 @@ def _begun(
         algorithm.restart,
     )
     screening = _screening(settings, posed)
-    epochs = _epochs(
-        settings, job, shards, cluster, None if screening is None else problem.loss, together
-    )  # with --round-seconds: until something has been measured
+    # with --round-seconds: until something has been measured
+    epochs, longest = _epochs(settings, job, shards, cluster, None if screening is None else problem.loss, together)
     seconds = algorithm.round_seconds
+
+    def works_after(passes: float) -> Sequence[Work]:
+        planned = lengthened(epochs, longest, passes)
+        return [plan_work(counts, planned) for counts in cluster.buckets]
+
     training = Training(
         loop,
         cluster,
-        [plan_work(counts, epochs) for counts in cluster.buckets],
+        works_after(0.0),
         CertificateSchedule(
             stop.tol,
             settings.output.certify_every_round,
@@ -320,6 +330,7 @@ def _begun(
         coordinates=job.coordinates,
         screening=screening,
         tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
+        works_after=works_after if longest > epochs and seconds is None else None,
         beside=beside and not job.by_features,
         wire=algorithm.wire,
     )
@@ -333,26 +344,35 @@ def _epochs(
     cluster: Cluster,
     screened: Loss | None,
     together: int,
-) -> float:
-    """Passes a worker makes in a round of each of so many problems. screened : the loss, where features are left out"""
+) -> tuple[float, float]:
+    """Passes a worker makes in a round of each of so many problems, at first and at most; see schedule.lengthened.
+
+    screened : the loss, where features are left out
+    """
     if settings.algorithm.local_epochs is not None:
-        return settings.algorithm.local_epochs
+        return settings.algorithm.local_epochs, settings.algorithm.local_epochs
     entries = max(shard.nnz for shard in shards)
     support = max(len(link.support) for link in cluster.links)
     loopback = all(is_loopback(split_address(link.address)[0]) for link in cluster.links)
     if screened is not None:
-        return screened_epochs(
+        epochs = screened_epochs(
             entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
         )
-    return automatic_epochs(
-        entries=entries,
-        rows=max(shard.n for shard in shards),
-        support=support,
-        workers=len(shards),
-        blocks=job.blocks,
-        loopback=loopback,
-        together=together,
+        return epochs, epochs
+    first, longest = (
+        automatic_epochs(
+            entries=entries,
+            rows=max(shard.n for shard in shards),
+            support=support,
+            workers=len(shards),
+            blocks=job.blocks,
+            loopback=loopback,
+            together=together,
+            later=later,
+        )
+        for later in (False, True)
     )
+    return first, longest
 
 
 class Patience:

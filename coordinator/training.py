@@ -198,6 +198,7 @@ class Training:
     screening : share of the ball around w_t, which holds the optimum, in which features count (1: all of it, which is
         safe); None: no feature is left out
     tempo : changes the work with the workers' speed; None: it stays as it is
+    works_after : every worker's work in a round after so many passes; None: it stays as it is
     beside : the workers have a thread left for certificates while they solve; by examples
     wire : how w_t and A_k dz_k travel. With float32 w_t is rounded before anything is computed from it, here or there:
         O_B is that of the w that is kept, exactly. A_k dz_k lose digits, v_y drifts from A y by about 1e-7 of its size,
@@ -219,6 +220,7 @@ class Training:
         clock: Callable[[], float] = time.monotonic,
         coordinates: int | None = None,
         tempo: Tempo | None = None,
+        works_after: Callable[[float], Sequence[Work]] | None = None,
         screening: float | None = None,
         beside: bool = False,
         wire: Wire = "float64",
@@ -238,6 +240,7 @@ class Training:
         self._clock = clock
         self._began = clock()
         self._tempo = tempo
+        self._works_after = works_after
         self._screening = screening
         self._beside = beside
         self._wire = wire
@@ -436,6 +439,8 @@ class Training:
 
     def _retime(self) -> None:
         """Give every worker the work that it does in the time there is, where the work may change."""
+        if self._works_after is not None:
+            self._works = self._works_after(self.passes)
         if self._tempo is None:
             return
         if not self.loop.starting and self._tempo.off(self._works):

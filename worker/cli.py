@@ -36,10 +36,10 @@ def main() -> None:
 )
 @click.option(
     "--threads",
-    default=os.cpu_count(),
+    default=len(os.sched_getaffinity(0)),
     show_default="one a core",
     type=click.IntRange(min=1),
-    help="blocks solved at the same time",
+    help="threads that solve together",
 )
 @click.option(
     "--zero-based",

@@ -319,7 +319,6 @@ def test_nothing_is_noticed_of_an_honest_man_in_the_middle(launch: Launcher, pai
             (f"protocol version {PROTOCOL_VERSION + 1}", "99.0", "install the same version"),
         ),
         ({"blocks": 0}, ("without examples, labels or blocks",)),
-        ({"blocks": 3}, ("do not fit",)),
         ({"d": 1}, ("do not fit",)),
         ({"dtype": 77}, ("unknown dtype 77",)),
         ({"content_hash": "0" * 64}, ("the job means shard",)),

@@ -434,7 +434,7 @@ def algorithm_1(run: Run, rounds: int, *, accelerate: bool) -> tuple[Vector, Vec
             buckets = [rows[start : start + bucket] for start in range(0, len(rows), bucket)]
             moved = np.zeros(D)  # A (z_k - z_k,t)
             visits = run.works[rank].visits[index]
-            for b in order_of_visits(5, rank, index, t * visits, visits, len(buckets)):
+            for b in np.concatenate(order_of_visits(5, rank, index, t * visits, visits, len(buckets))):
                 for i in buckets[b]:
                     kappa = problem.lipschitz * theta * sigma / p_k[i]
                     p = float(dense[i] @ (w + kappa * moved))
@@ -517,7 +517,8 @@ def plain_sdca(run: Run, step: Step, epochs: int, *, bookkeeping: bool) -> tuple
         w = problem.grad_f(v)
         if bookkeeping:
             u = w[shard.support].copy()
-        for b in order_of_visits(5, 0, 0, epoch * block.buckets, block.buckets, block.buckets).tolist():
+        (order,) = order_of_visits(5, 0, 0, epoch * block.buckets, block.buckets, block.buckets)
+        for b in order.tolist():
             for i in range(b * block.bucket, min((b + 1) * block.bucket, problem.n)):
                 indices, values = rows[i]
                 p = summed_as_compiled([x * u[j] for j, x in zip(indices, values, strict=True)], dense=shard.dense)

@@ -258,8 +258,9 @@ def test_buckets_are_as_large_as_leaves_enough_of_them(rows: int, entries: int, 
 def test_consecutive_slices_visit_every_bucket_once_a_pass(buckets: int, slices: list[int], seed: int) -> None:
     visited: list[int] = []
     for visits in slices:
-        order = order_of_visits(seed, 2, 1, len(visited), visits, buckets)
-        assert order.dtype == np.uint32
+        passes = order_of_visits(seed, 2, 1, len(visited), visits, buckets)
+        assert all(order.dtype == np.uint32 and len(set(order.tolist())) == len(order) for order in passes)
+        order = np.concatenate(passes)
         assert len(order) == visits
         visited += order.tolist()
     for start in range(0, len(visited), buckets):
@@ -269,13 +270,13 @@ def test_consecutive_slices_visit_every_bucket_once_a_pass(buckets: int, slices:
         else:
             assert len(set(one_pass)) == len(one_pass)
     # however the visits are sliced
-    assert visited == order_of_visits(seed, 2, 1, 0, len(visited), buckets).tolist()
+    assert visited == np.concatenate(order_of_visits(seed, 2, 1, 0, len(visited), buckets)).tolist()
 
 
 def test_every_pass_rank_block_and_seed_has_an_order_of_its_own() -> None:
     buckets = 50
     orders = {
-        tuple(order_of_visits(seed, rank, block, number * buckets, buckets, buckets).tolist())
+        tuple(order_of_visits(seed, rank, block, number * buckets, buckets, buckets)[0].tolist())
         for seed, rank, block, number in itertools.product((0, 1), (0, 1), (0, 1), (0, 1, 2))
     }
     assert len(orders) == 24

@@ -34,8 +34,8 @@ CUTS = [(1, 1.0), (2, 0.5), (2, 1.0), (4, 0.25), (4, 1.0)]
 def _cheap_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of passes need no thousands of shuffles."""
 
-    def in_order(seed: int, rank: int, block: int, cursor: int, visits: int, buckets: int) -> NDArray[np.uint32]:
-        return np.resize(np.arange(buckets, dtype=np.uint32), visits)
+    def in_order(seed: int, rank: int, block: int, cursor: int, visits: int, buckets: int) -> list[NDArray[np.uint32]]:
+        return [np.resize(np.arange(buckets, dtype=np.uint32), visits)]
 
     monkeypatch.setattr(local_solver, "order_of_visits", in_order)
 
