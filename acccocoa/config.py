@@ -48,6 +48,10 @@ def _whole(flag: str, value: int | None) -> None:
         raise UsageError(f"{flag} {value}", "must be a whole number >= 1")
 
 
+THREADS_MAX = 1024
+"""Threads of a worker: more than any machine has cores for."""
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """Which workers take part, and how long to wait for them."""
@@ -366,8 +370,8 @@ class AlgorithmConfig:
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
-        "threads of each worker started by --local (cores / K by default): they solve its part of the data together, "
-        "where features are few as T blocks of the partition, with --multiclass ovr a class each",
+        "threads of each worker started by --local that solve together (docs/problems.md, Threads); by default it has "
+        "cores / K, of which one solves and the others compute certificates, with --multiclass ovr a class each",
         metavar="T",
         type=int,
     )
@@ -395,6 +399,8 @@ class AlgorithmConfig:
                 "give --local-epochs instead of --round-seconds",
             )
         _whole("--threads", self.threads)
+        if self.threads is not None and self.threads > THREADS_MAX:
+            raise UsageError(f"--threads {self.threads}", f"must be at most {THREADS_MAX}")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}", "must be at least 0 and below 2^63")
 

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acccocoa import __version__
 from acccocoa.cli import ExitCodes, s3_endpoint
+from acccocoa.config import THREADS_MAX
 from acccocoa.dealing import By
 from acccocoa.errors import WorkerUnreachable
 from acccocoa.security import open_channel
@@ -38,8 +39,8 @@ def main() -> None:
     "--threads",
     default=len(os.sched_getaffinity(0)),
     show_default="one a core",
-    type=click.IntRange(min=1),
-    help="threads that solve together",
+    type=click.IntRange(1, THREADS_MAX),
+    help="threads that solve together, or as blocks where features are few (docs/problems.md, Threads)",
 )
 @click.option(
     "--zero-based",
