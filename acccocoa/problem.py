@@ -13,7 +13,6 @@ Everything here is float64. The kernels of the workers are tested against it.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from acccocoa import losses
 from acccocoa.errors import UsageError
 from acccocoa.losses import Loss, Vector
-from acccocoa.vectors import inner, parts
+from acccocoa.vectors import inner, parts, total
 
 
 def soft(v: Vector, threshold: float) -> Vector:
@@ -189,7 +188,7 @@ class Problem:
         """f(v) = r*(v); v has shape (d,)."""
         shrunk = (soft(v[part], self.lam * self.l1_ratio) for part in parts(len(v)))
         # the squares alone may be too small for a number
-        return 0.5 * math.fsum(inner(part, part * self.lipschitz) for part in shrunk)
+        return 0.5 * total(inner(part, part * self.lipschitz) for part in shrunk)
 
     def grad_f(self, v: Vector, out: Vector | None = None) -> Vector:
         """w = grad f(v), shape (d,): the primal point that belongs to v (paper, w(alpha))."""
@@ -200,7 +199,7 @@ class Problem:
 
     def f_conjugate(self, w: Vector) -> float:
         """f*(w) = r(w), the regulariser; w has shape (d,)."""
-        l1 = math.fsum(float(np.abs(w[part]).sum()) for part in parts(len(w))) if self.l1_ratio > 0.0 else 0.0
+        l1 = total(float(np.abs(w[part]).sum()) for part in parts(len(w))) if self.l1_ratio > 0.0 else 0.0
         return self.lam * (self.l1_ratio * l1 + 0.5 * (1.0 - self.l1_ratio) * inner(w, w))
 
     def objective_a(self, v: Vector, conjugate_sum: float) -> float:

@@ -1,11 +1,11 @@
 """Sums over long vectors, without BLAS.
 
 What computes BLAS's products on several threads goes on turning for up to 60 ms when it is done, in case there is more:
-on a core that the local solver could use (rcv1-like, two threads: the first round 94 ms instead of 17). And its last
-digits depend on the processor and the number of cores.
+on a core that the local solvers could use. And its last digits depend on the processor and the number of cores.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ def parts(length: int) -> list[slice]:
     return [slice(at, at + TOGETHER) for at in range(0, length, TOGETHER)]
 
 
+def total(terms: Iterable[float]) -> float:
+    """Their sum, rounded once; NaN where it has no value or is beyond float64, as of +inf and -inf."""
+    try:
+        return math.fsum(terms)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
 def inner(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """a'b; shape (m,) both."""
-    return math.fsum(float(np.einsum("i,i->", a[part], b[part])) for part in parts(len(a)))
+    return total(float(np.einsum("i,i->", a[part], b[part])) for part in parts(len(a)))

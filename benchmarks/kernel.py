@@ -62,9 +62,7 @@ def tasks(shard: Shard, lam: float) -> dict[str, tuple[Callable[[], object], Cal
         u[:] = 0.0
 
     def sdca() -> None:
-        kernels.sdca(
-            *data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY, NOT_CENTRED, 0.0, kernels.ALONE
-        )
+        kernels.sdca(*data, y, s, shard.squared_norms, z, u, due[:count], kappa, hinge, NOBODY, NOT_CENTRED, 0.0)
 
     fresh()
     sdca()

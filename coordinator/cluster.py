@@ -204,14 +204,12 @@ class Cluster:
         shrinking: bool = False,
         fold: Fold | None = None,
         in_one_block: bool = False,
-        team: bool = False,
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync.
 
         posed : the problems, which differ in nothing but the labels, and their data
         fold : of the examples, to be left out
-        in_one_block : every worker's threads solve several problems at the same time instead of blocks;  team : or the
-            one problem together
+        in_one_block : every worker's threads solve several problems at the same time instead of blocks
         """
         job, _ = posed[0]
         if scaling.divisors is not None:
@@ -245,7 +243,6 @@ class Cluster:
                     seed=seed,
                     shrinking=shrinking,
                     in_one_block=in_one_block,
-                    team=team,
                     shared=job.shared,
                     problems=problems,
                     content_hash=shards[link.rank].content_hash,

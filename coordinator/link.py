@@ -112,7 +112,7 @@ class WorkerLink:
         self.divisors: Vector | None = None
         self.part: Part | None = None
         self.elsewhere: str | None = None
-        self._rows = self._threads = 0
+        self._rows = 0
         self._holds = ""
         self.buckets: tuple[int, ...] = ()
         self._insecure = insecure
@@ -288,14 +288,12 @@ class WorkerLink:
             or len(started.positions) != len(start.problems)
         ):
             raise WorkerRefused(str(self), "announced a support, blocks or positions that do not fit its shard and job")
-        if self.buckets and shard.blocks != self._threads:
+        if self.buckets and buckets != self.buckets:
             raise WorkerRefused(
                 str(self),
-                f"came back with {shard.blocks} threads, the job was begun with {self._threads}",
+                f"came back with {len(buckets)} blocks, the job was begun with {len(self.buckets)}",
                 "start it with the same --threads",
             )
-        if self.buckets and buckets != self.buckets:
-            raise WorkerRefused(str(self), "came back with its rows cut into other blocks")
         support = self._receive_array(started.support, np.dtype(np.uint32), int(started.support.length))
         if len(support) and int(support.max()) >= start.shared:
             raise WorkerRefused(str(self), "announced a support beyond the length of the shared vector")
@@ -306,7 +304,7 @@ class WorkerLink:
             if shard.largest_weight is not None:
                 self.weights = self._receive_array(started.weights, np.dtype(np.float64), shard.d)
         self.support = support
-        self._rows, self._threads = shard.n, shard.blocks
+        self._rows = shard.n
         self.buckets = buckets
         # it has the job now: found again, it must not begin anew
         self._start.warm = False

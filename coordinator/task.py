@@ -221,9 +221,8 @@ def begin(
 
     A worker's shard stays whole, as every further block of the partition would cost passes: where there are as many
     problems as it has threads, they solve one each; where features are left out, what takes time is the certificate,
-    which threads compute together without blocks; where features are many, threads can be a team; and where nobody said
-    how many threads there are to be, one solves, another computes the certificate meanwhile: that is about as fast as
-    two as a team, and does not mind others who want the cores.
+    which threads compute together without blocks; and where features are many, or nobody said how many threads there
+    are to be, one solves, another computes the certificate meanwhile.
 
     Parameters
     ----------
@@ -250,7 +249,6 @@ def begin(
         shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
         in_one_block=in_one_block,
-        team=in_one_block and not unsaid,
     )
     begun = [
         _begun(

@@ -10,7 +10,7 @@ A `Loss` is acccocoa.losses.Loss: numbers only, so that the compiled kernels can
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -66,50 +66,6 @@ def _prefetch(_typing: Any, array: Any, position: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-
-
-def _publish(_typing: Any, array: Any, position: Any, value: Any) -> Any:
-    """array[position] = value, not seen by another thread before all that was written earlier is."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        helpers: Any = cgutils
-        data = helpers.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
-        builder.store_atomic(arguments[2], builder.gep(data, [arguments[1]]), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64), generate
-
-
-publish: Any = intrinsic(_publish)
-
-
-def _published(_typing: Any, array: Any, position: Any) -> Any:
-    """array[position] as `publish` has put it there; what was written before that can be read from then on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        helpers: Any = cgutils
-        data = helpers.create_struct_proxy(signature.args[0])(context, builder, value=arguments[0]).data
-        return builder.load_atomic(builder.gep(data, [arguments[1]]), "acquire", 8)
-
-    return types.int64(array, types.int64), generate
-
-
-published: Any = intrinsic(_published)
-
-
-def _yield_core(_typing: Any) -> Any:
-    """Let another thread have this core, if one is waiting for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        helpers: Any = cgutils
-        function = helpers.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
-        builder.call(function, [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-yield_core: Any = intrinsic(_yield_core)
 
 
 LANES = 16
@@ -340,68 +296,6 @@ def due(
     return int(count), len(order)
 
 
-class Team(NamedTuple):
-    """Threads that visit the rows of one block together, each a share of them, from a copy of u of its own.
-
-    After every `together` rows, at a point, a member tells the others which dual variables it has moved, and by how
-    much, and makes in its own copy the steps that they had made LAG points before. So it misses a few rows' steps, but
-    always the same: with as many members the same rows give the same bits.
-
-    member, size : which of how many
-    together : rows between two points
-    points : how many there are for every member
-    begins, ends, steps : by member, where the row of every step begins and ends, uint64, and kappa (z_i+ - z_i),
-        float64, shape (size, RING * together): point p and what leads to it has its place at p % RING
-    told : by member, how many points it has passed, and from the second column on by p % RING how many steps led to p,
-        int64, shape (size, LINE): no two members in the same cache line
-    """
-
-    member: int
-    size: int
-    together: int
-    points: int
-    begins: NDArray[np.uint64]
-    ends: NDArray[np.uint64]
-    steps: NDArray[np.float64]
-    told: NDArray[np.int64]
-
-
-LAG = 1
-"""So many points a member may be behind another: they need not be equally fast between any two."""
-
-RING = 2 * LAG + 2
-"""A member that begins the way to point p has seen all others pass p - 1 - LAG, so that they have made its steps up to
-point p - 2 - 2 LAG, and may be making those up to the next one."""
-
-LOOKS = 1000
-"""How often a member looks for what another has done before it lets go of its core."""
-
-
-def team(size: int, together: int, points: int) -> list[Team]:
-    """The members of a team that is about to begin."""
-    room = (size, RING * together)
-    begins, ends = np.empty(room, dtype=np.uint64), np.empty(room, dtype=np.uint64)
-    told = np.zeros((size, LINE), dtype=np.int64)
-    shared = (begins, ends, np.empty(room), told)
-    return [Team(member, size, together, points, *shared) for member in range(size)]
-
-
-(ALONE,) = team(1, 1, 0)
-"""A thread without others."""
-
-
-@_inlined
-def ask_for_entries(indices: NDArray[np.uint32], values: Values, begin: np.uint64, end: np.uint64) -> None:
-    """Prefetch the entries from begin to end, as far as the processor does not by itself."""
-    j = begin
-    end = min(end, begin + np.uint64(PREFETCHED))
-    while j < end:
-        if len(indices) > 0:
-            prefetch(indices, j)
-        prefetch(values, j)
-        j += np.uint64(LINE)
-
-
 @_inlined
 def ask_for(
     indptr: NDArray[np.uint64],
@@ -433,38 +327,13 @@ def ask_for(
             prefetch(idle, i)
         if len(along) > 0:
             prefetch(along, i)
-    ask_for_entries(indices, values, indptr[i], indptr[i + np.uint64(1)])
-
-
-@_kernel
-def follow(indices: NDArray[np.uint32], values: Values, u: Vector, team: Team, point: int) -> None:
-    """Make the steps that led the others to that point in u; wait until they are there."""
-    slot = point % RING
-    for other in range(team.size):
-        if other == team.member:
-            continue
-        looks = 0
-        while published(team.told, np.int64(other * LINE)) <= point:
-            looks += 1
-            if looks % LOOKS == 0:
-                yield_core()
-        for k in range(slot * team.together, slot * team.together + team.told[other, 1 + slot]):
-            axpy(indices, values, team.begins[other, k], team.ends[other, k], team.steps[other, k], u)
-
-
-@_kernel
-def pass_point(indices: NDArray[np.uint32], values: Values, u: Vector, team: Team, point: int, count: int) -> None:
-    """Tell the others of the `count` steps that led to this point, and follow them to the one LAG before it."""
-    slot = point % RING
-    team.told[team.member, 1 + slot] = count
-    publish(team.told, np.int64(team.member * LINE), np.int64(point + 1))
-    if point >= LAG:
-        follow(indices, values, u, team, point - LAG)
-    for other in range(team.size):
-        # what will be due next, if it is known already
-        if other != team.member and published(team.told, np.int64(other * LINE)) > point:
-            for k in range(slot * team.together, slot * team.together + team.told[other, 1 + slot]):
-                ask_for_entries(indices, values, team.begins[other, k], team.ends[other, k])
+    j = indptr[i]
+    end = min(indptr[i + np.uint64(1)], j + np.uint64(PREFETCHED))
+    while j < end:
+        if len(indices) > 0:
+            prefetch(indices, j)
+        prefetch(values, j)
+        j += np.uint64(LINE)
 
 
 @_kernel
@@ -483,7 +352,6 @@ def sdca(
     idle: NDArray[np.uint8],
     along: Vector,
     shift: float,
-    team: Team,
 ) -> float:
     """Coordinate minimisation of G_k (paper, eq. subpdef4) over the rows named, in their order; updates z and u.
 
@@ -497,18 +365,13 @@ def sdca(
     along : x_i'e of every row, e being the vector of equal entries and norm 1, float64, shape (n,): the quadratic is
         that of x_i - (x_i'e) e instead of x_i, and so are the squared norms. Empty: that of x_i
     shift : e'(u - w_t), 0 at first
-    team : ALONE, or whom this thread visits its rows together with; then `along` is empty
 
     Returns
     -------
     e'(u - w_t) after these rows; `shift` where `along` is empty
     """
-    rests, centred, teamed = len(idle) > 0, len(along) > 0, team.size > 1
-    count, point, until = 0, 0, team.together
+    rests, centred = len(idle) > 0, len(along) > 0
     for position in range(len(rows)):
-        if teamed and position == until:
-            pass_point(indices, values, u, team, point, count)
-            count, point, until = 0, point + 1, until + team.together
         at = np.uint64(position)
         ask_for(indptr, indices, values, y, s, squared_norms, z, idle, along, rows, at + np.uint64(AHEAD))
         i = np.uint64(rows[at])
@@ -524,20 +387,10 @@ def sdca(
             axpy(indices, values, begin, end, kappa * (new - old), u)
             if centred:
                 shift += kappa * (new - old) * along[i]
-            if teamed:
-                k = point % RING * team.together + count
-                team.begins[team.member, k], team.ends[team.member, k] = begin, end
-                team.steps[team.member, k] = kappa * (new - old)
-                count += 1
             if rests:
                 idle[i] = 0
         elif rests:
             idle[i] = idle[i] + 1 if idle[i] < 2 * LONGEST_REST else LONGEST_REST
-    while point < team.points:
-        pass_point(indices, values, u, team, point, count)
-        count, point = 0, point + 1
-    for last in range(max(0, team.points - LAG), team.points):
-        follow(indices, values, u, team, last)
     return shift
 
 

@@ -1,8 +1,8 @@
 """One round of Algorithm 1 on one worker, on numpy values: the certificate at (y_t, w_t) and the step to z_{t+1}.
 
 Every block of the shard is a block of the paper's partition: it minimises its own G_k from its own copy of u, on a
-thread of its own, and the sum of their A dz travels. Where the shard is one block its threads may visit its rows as a
-team (kernels.Team). In both cases threads never race, and the same seed and number of threads give the same bits.
+thread of its own, so that threads never race and the same seed gives the same bits. Their A dz are summed before they
+travel.
 """
 
 import functools
@@ -19,10 +19,9 @@ from acccocoa import buffers, losses, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
-from acccocoa.vectors import inner
 from worker import kernels
 from worker.centring import CentredRows
-from worker.shard import NEAR, Block, Shard, cut_blocks
+from worker.shard import Block, Shard, cut_blocks
 from worker.state import DualState, Pending, into_domain
 
 T = TypeVar("T")
@@ -39,17 +38,6 @@ ROWS_TOGETHER = 1 << 16
 
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
-
-TEAM_ENTRIES = (200, 2400)
-"""Stored entries that a member of a team visits between two points, at least for each of the others, and at most: with
-fewer they would wait for each other about as long as they work, more save nothing."""
-
-TEAM_OVERLAP = 0.8
-"""How much of each other's steps they may miss: rows visited meanwhile times the rows' mean cosine. (Hinge 1e-5, imdb,
-mean cosine 0.21, rounds to 1e-3 with 1, 4, 16 and 64 rows: 10, 11, 14, 36; covtype-like, 0.64, 15, 15, 23, --.)"""
-
-COSINES_OF = 4096
-"""Rows whose mean tells the mean cosine."""
 
 NOT_CENTRED: Vector = np.empty(0)
 """The rows count as they are."""
@@ -103,34 +91,6 @@ def order_of_visits(
     return parts
 
 
-def team_of(shard: Shard, threads: int) -> tuple[int, int]:
-    """How many threads solve the shard's one block together, and after how many rows each follows the others.
-
-    By features one does: those of them that are not 0 in the end are more alike than rows are on average. And where
-    copies of u do not fit into the cache next to a core: there two are as fast as one (news20-like, 2.6 ns an entry).
-    """
-    if threads == 1 or len(shard.blocks) > 1 or shard.nnz < WORTH_THREADS:
-        return 1, 1
-    if shard.by_features or len(shard.support) > NEAR:
-        return 1, 1
-    least, most = (max(1.0, entries * shard.n / len(shard.values)) for entries in TEAM_ENTRIES)
-    # rows that are missed of every other member, were there one
-    allowed = TEAM_OVERLAP / max(mean_cosine(shard), TEAM_OVERLAP / most)
-    others = min(threads - 1, int(math.sqrt(allowed / least)))
-    return (1 + others, round(allowed / others)) if others else (1, 1)
-
-
-def mean_cosine(shard: Shard) -> float:
-    """Of the angles between two rows, from some of them (which rows come first is random)."""
-    count = min(shard.n, COSINES_OF)
-    norms = np.sqrt(shard.squared_norms[:count])
-    total = np.zeros(len(shard.support))
-    scaled = np.divide(1.0, norms, out=np.zeros(count), where=norms > 0.0)
-    kernels.add_columns(shard.indptr, shard.indices, shard.values, scaled, 0, count, total)
-    # of all pairs but those of a row with itself
-    return max(0.0, inner(total, total) - count) / max(1, count * (count - 1))
-
-
 class LocalSolver:
     """Solves the rounds of one job on one shard.
 
@@ -145,7 +105,6 @@ class LocalSolver:
     shrinking : rows whose dual variables do not move rest for some passes (most are at a bound, and stay there); the
         work saved goes to the others, so that a round visits as many rows as without
     threads : of the pool, where this solver has it for itself; what needs no blocks uses all of them
-    team : they visit the rows of one block together, where the data is fit for that
     centred : of a centred problem, the shard's rows; None: they are computed
     """
 
@@ -161,7 +120,6 @@ class LocalSolver:
         left_out: NDArray[np.bool_] | None = None,
         shrinking: bool = False,
         threads: int = 1,
-        team: bool = False,
         centred: CentredRows | None = None,
     ) -> None:
         self.shard = shard
@@ -181,7 +139,6 @@ class LocalSolver:
         self._squared_norms = shard.squared_norms if centred is None else centred.squared_norms
         self._along = NOT_CENTRED if centred is None else centred.along
         # as 1'w = 0 wherever f does not change with the mean of v, they bound |A_j'w - A_j'w*| by |w - w*| there, too
-        self._members, self._together = team_of(shard, threads) if team else (1, 1)
         self._norms = np.empty(0) if problem.labelled else np.sqrt(self._squared_norms)
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
@@ -222,7 +179,7 @@ class LocalSolver:
 
         It must not use more threads itself.
         """
-        if self._threads > len(self.shard.blocks) * self._members:
+        if self._threads > len(self.shard.blocks):
             return self._pool.submit(work).result
         result = work()
         return lambda: result
@@ -373,12 +330,26 @@ class LocalSolver:
             last = cursor + LONGEST_SEARCH * sum(map(len, passes))
             goal = sum(block.rows_in(order) if bucket == block.bucket else len(order) for order in passes)
             due = np.empty(goal + bucket, dtype=np.uint32)
-            us = [buffers.copy(w) for _ in range(self._members)]
-            shift, visited, enough = 0.0, 0, goal + 1
+            u, shift, visited, enough = buffers.copy(w), 0.0, 0, goal + 1
             while visited < goal and passes:
                 order = passes.pop(0)
                 rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, enough, due)
-                shift = self._visit(due[:rows], z_next, us, kappa * self.problem.scale, rests, shift)
+                shift = kernels.sdca(
+                    shard.indptr,
+                    shard.indices,
+                    shard.values,
+                    self.y,
+                    self.s,
+                    self._squared_norms,
+                    z_next,
+                    u,
+                    due[:rows],
+                    kappa * self.problem.scale,
+                    self.loss,
+                    rests,
+                    self._along,
+                    shift,
+                )
                 visited += rows
                 cursor += buckets
                 if shrinking and not passes and cursor < last:
@@ -386,7 +357,6 @@ class LocalSolver:
                     rest_of_pass = block.buckets - cursor % block.buckets
                     passes = order_of_visits(self.seed, self.rank, index, cursor, rest_of_pass, block.buckets)
                     enough = goal - visited
-            u = us[0]
             u -= w
             u /= kappa
             return u, visited, cursor
@@ -395,51 +365,6 @@ class LocalSolver:
         cursors = [cursor for _, _, cursor in results]
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows)
         return _total([u for u, _, _ in results]), sum(steps for _, steps, _ in results)
-
-    def _visit(
-        self,
-        rows: NDArray[np.uint32],
-        z: Vector,
-        us: Sequence[Vector],
-        kappa: float,
-        rests: NDArray[np.uint8],
-        shift: float,
-    ) -> float:
-        """Visit the rows in their order: one thread, or a team that has a copy of u each; see kernels.sdca."""
-        shard, size = self.shard, len(us)
-        share = -(-len(rows) // size)
-
-        def visit(team: kernels.Team) -> float:
-            # neighbours in the order share cache lines of z and idle, and go to the same member
-            own = rows[team.member * share : (team.member + 1) * share]
-            after: float = kernels.sdca(
-                shard.indptr,
-                shard.indices,
-                shard.values,
-                self.y,
-                self.s,
-                self._squared_norms,
-                z,
-                us[team.member],
-                own,
-                kappa,
-                self.loss,
-                rests,
-                self._along,
-                shift,
-                team,
-            )
-            return after
-
-        if size == 1:
-            return visit(kernels.ALONE)
-        points = -(-share // self._together)
-        first, *others = kernels.team(size, self._together, points)
-        under_way = [self._pool.submit(visit, other) for other in others]
-        after = visit(first)
-        for other in under_way:
-            other.result()
-        return after
 
     def _order(
         self, state: DualState, plan: RoundPlan, index: int, block: Block
@@ -475,8 +400,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     kernels.shuffle(indices.copy(), np.uint64(0))
     kernels.due(one, 0, 1, 1, indices, NOBODY, 1, indices.copy())
     rows = (indptr, indices, values)
-    vectors = (one, one, one, np.zeros(1), np.zeros(1))
-    kernels.sdca(*rows, *vectors, indices, 1.0, loss, NOBODY, NOT_CENTRED, 0.0, kernels.ALONE)
+    kernels.sdca(*rows, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY, NOT_CENTRED, 0.0)
     kernels.centre(indptr, values, 1, one.copy(), one.copy())
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))

@@ -435,7 +435,6 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                 left_out=left_out,
                 shrinking=start.shrinking,
                 threads=threads,
-                team=start.team,
                 centred=centred if part.centred else None,
             )
             for problem, part in zip(start.problems, problems, strict=True)

@@ -628,7 +628,6 @@ class Start(_message.Message):
     SCALING_FIELD_NUMBER: _builtins.int
     DIVISORS_FIELD_NUMBER: _builtins.int
     IN_ONE_BLOCK_FIELD_NUMBER: _builtins.int
-    TEAM_FIELD_NUMBER: _builtins.int
     SHRINKING_FIELD_NUMBER: _builtins.int
     FOLD_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -649,12 +648,10 @@ class Start(_message.Message):
     """of the data, before the bias is added"""
     in_one_block: _builtins.bool
     """the shard is one block, however many threads there are; they solve several problems"""
-    team: _builtins.bool
-    """at the same time instead
-    in one block with one problem: they visit its rows together, where that is of use
-    """
     shrinking: _builtins.bool
-    """rows whose dual variables do not move rest for some passes"""
+    """at the same time instead
+    rows whose dual variables do not move rest for some passes
+    """
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
         """their numbers count from 0"""
@@ -688,13 +685,12 @@ class Start(_message.Message):
         scaling: Global___Scaling.ValueType = ...,
         divisors: _array_pb2.Array | None = ...,
         in_one_block: _builtins.bool = ...,
-        team: _builtins.bool = ...,
         shrinking: _builtins.bool = ...,
         fold: Global___Fold | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "in_one_block", b"in_one_block", "job_id", b"job_id", "problems", b"problems", "protocol_version", b"protocol_version", "rank", b"rank", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "team", b"team", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "in_one_block", b"in_one_block", "job_id", b"job_id", "problems", b"problems", "protocol_version", b"protocol_version", "rank", b"rank", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -360,9 +360,7 @@ class Descent:
         steps, buckets = kernels.due(point.s, first, last, bucket, order, nobody, len(rows) + 1, rows)
         assert buckets == len(order)
         arrays = (*self.data.csr, point.y, point.s, self.squared_norms, self.z, self.u)
-        self.shift = kernels.sdca(
-            *arrays, rows[:steps], self.kappa, point.loss, nobody, self.along, self.shift, kernels.ALONE
-        )
+        self.shift = kernels.sdca(*arrays, rows[:steps], self.kappa, point.loss, nobody, self.along, self.shift)
         return int(steps)
 
     def passes(self, number: int) -> None:

@@ -40,23 +40,7 @@ def visited_in(passes: int, moves: set[int]) -> list[list[int]]:
         rows = np.empty(N, dtype=np.uint32)
         steps, buckets = kernels.due(ones, 0, N, 1, order, idle, N + 1, rows)
         hinge = losses.loss("hinge")
-        kernels.sdca(
-            indptr,
-            indices,
-            ones,
-            ones,
-            ones,
-            ones,
-            z,
-            u,
-            rows[:steps],
-            1e-3,
-            hinge,
-            idle,
-            NOT_CENTRED,
-            0.0,
-            kernels.ALONE,
-        )
+        kernels.sdca(indptr, indices, ones, ones, ones, ones, z, u, rows[:steps], 1e-3, hinge, idle, NOT_CENTRED, 0.0)
         rested = [before[i] + 1 == idle[i] and int(before[i]) not in {0, 2, 6} for i in range(N)]
         assert steps == N - sum(rested)
         assert buckets == N
