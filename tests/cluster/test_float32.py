@@ -186,5 +186,6 @@ def test_workers_whose_shards_are_features(arena: MakeArena, wide_rows: Path) ->
 def test_what_a_clock_decides_is_called_so(launch: Launcher, wide_rows: Path) -> None:
     assert told(launch, "train", wide_rows, "--local", 1)["deterministic"]
     assert not told(launch, "train", wide_rows, "--local", 1, "--round-seconds", 0.001)["deterministic"]
-    late = told(launch, "train", wide_rows, "--local", 1, "--tol", 1e-15, "--max-seconds", 0.05, code=3)
+    hard = ("--lam", 1e-9, "--tol", 1e-15)
+    late = told(launch, "train", wide_rows, "--local", 1, *hard, "--max-seconds", 0.05, code=3)
     assert (late["status"], late["deterministic"]) == ("max_seconds", False)
