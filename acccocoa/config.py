@@ -13,7 +13,7 @@ from acccocoa import losses
 from acccocoa.cache import Places
 from acccocoa.errors import UsageError
 from acccocoa.losses import Vector
-from acccocoa.options import option
+from acccocoa.options import THREADS_MAX, option
 from acccocoa.problem import LEAST_STRENGTH, Constant, FeatureProblem, Problem
 from acccocoa.weights import parse_label_weights
 
@@ -46,10 +46,6 @@ def _positive(flag: str, value: float | None) -> None:
 def _whole(flag: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise UsageError(f"{flag} {value}", "must be a whole number >= 1")
-
-
-THREADS_MAX = 1024
-"""Threads of a worker: more than any machine has cores for."""
 
 
 @dataclass(frozen=True)
@@ -370,7 +366,7 @@ class AlgorithmConfig:
     local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
     threads: int | None = option(
         None,
-        "threads of each worker started by --local that solve together (docs/problems.md, Threads); by default it has "
+        "threads of each worker started by --local; where features are few each solves a block; by default it has "
         "cores / K, of which one solves and the others compute certificates, with --multiclass ovr a class each",
         metavar="T",
         type=int,

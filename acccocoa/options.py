@@ -21,6 +21,9 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+THREADS_MAX = 1024
+"""Threads of a worker: more than any machine has cores for."""
+
 
 class Choice(click.Choice[str]):
     """One of these words; hyphens stand for underscores, and the other way round."""

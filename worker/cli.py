@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acccocoa import __version__
 from acccocoa.cli import ExitCodes, s3_endpoint
-from acccocoa.config import THREADS_MAX
 from acccocoa.dealing import By
 from acccocoa.errors import WorkerUnreachable
+from acccocoa.options import THREADS_MAX
 from acccocoa.security import open_channel
 
 
@@ -40,7 +40,7 @@ def main() -> None:
     default=len(os.sched_getaffinity(0)),
     show_default="one a core",
     type=click.IntRange(1, THREADS_MAX),
-    help="threads that solve together, or as blocks where features are few (docs/problems.md, Threads)",
+    help="one solves and the others compute certificates, or all solve, as blocks, where features are few",
 )
 @click.option(
     "--zero-based",
