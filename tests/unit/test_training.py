@@ -1,5 +1,6 @@
 """The run: it ends at other solvers' optimum, for the reason it says, with a certificate that can be recomputed."""
 
+import ctypes
 import functools
 import itertools
 import json
@@ -200,6 +201,8 @@ LIBLINEAR = {
 def liblinear_w(problem: Problem, data: Data) -> Vector:
     c, epsilon = 1.0 / (problem.lam * data.n), problem.loss.epsilon
     options = f"-s {LIBLINEAR[problem.loss_name]} -c {c!r} -e 1e-10 -p {epsilon!r} -q"
+    # its order of visits, and so where it is after 1000 iterations, would depend on the tests before
+    ctypes.CDLL(None).srand(1)
     model = liblinearutil.train(data.y, data.dense, options)
     w, _ = model.get_decfun(0 if model.is_regression_model() else model.get_labels().index(1))
     return np.array(w)
