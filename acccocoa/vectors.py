@@ -1,4 +1,4 @@
-"""Sums over long vectors, without BLAS.
+"""Sums over long vectors, without BLAS and without temporaries as long as they are.
 
 What computes BLAS's products on several threads goes on turning for up to 60 ms when it is done, in case there is more:
 on a core that the local solvers could use. And its last digits depend on the processor and the number of cores.
@@ -17,6 +17,11 @@ TOGETHER = 1 << 16
 def parts(length: int) -> list[slice]:
     """A vector of that length in parts of at most TOGETHER entries."""
     return [slice(at, at + TOGETHER) for at in range(0, length, TOGETHER)]
+
+
+def largest(v: NDArray[np.float64]) -> float:
+    """max |v_j|, NaN when one of them is, without a vector of |v|; 0 where there are none."""
+    return max(float(v.max(initial=0.0)), -float(v.min(initial=0.0)))
 
 
 def total(terms: Iterable[float]) -> float:

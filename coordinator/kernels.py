@@ -35,11 +35,11 @@ def add_at(places: NDArray[np.integer[Any]], a_dz: Vector, step: float, v_z: Vec
 
 
 @_kernel
-def add_part(first: int, a_dz: Vector, step: float, v_z: Vector, v_a: Vector) -> None:
-    """The same at as many places in a row as a_dz has, from the first on."""
+def add(a_dz: Vector, step: float, v_z: Vector, v_a: Vector) -> None:
+    """The same where all three have the same shape."""
     for j in range(len(a_dz)):
-        v_z[first + j] += a_dz[j]
-        v_a[first + j] += step * a_dz[j]
+        v_z[j] += a_dz[j]
+        v_a[j] += step * a_dz[j]
 
 
 def compile_kernels() -> None:
@@ -47,4 +47,4 @@ def compile_kernels() -> None:
     v_a, v_z, v_y = np.zeros(1), np.zeros(1), np.zeros(1)
     between(v_a, v_z, 1.0, v_y)
     add_at(np.zeros(1, dtype=np.intp), np.zeros(1), 1.0, v_z, v_a)
-    add_part(0, np.zeros(1), 1.0, v_z, v_a)
+    add(np.zeros(1), 1.0, v_z, v_a)

@@ -1,6 +1,6 @@
 """The order in which the coordinator keeps shared vectors: as the workers do, so that their parts lie together.
 
-A worker sorts its support by falling frequency (worker.shard). Were the coordinator's vectors in the order of the data,
+A worker has its support in an order of its own (worker.shard). Were the coordinator's vectors in the order of the data,
 every round would pick the worker's entries from all over the vector, and add them all over it again: at d = 1.36 M that
 took several times as long as the local solver's passes.
 """

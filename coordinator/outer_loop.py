@@ -174,11 +174,11 @@ class OuterLoop:
         self.v_a[:] = self.v_y
         for part in contributions:
             step = self.gamma_theta / part.fraction
-            if part.places is None or isinstance(part.places, slice):
-                first = 0 if part.places is None else part.places.start
-                kernels.add_part(first, part.a_dz, step, self.v_z, self.v_a)
+            where = slice(None) if part.places is None else part.places
+            if isinstance(where, slice):
+                kernels.add(part.a_dz, step, self.v_z[where], self.v_a[where])
             else:
-                kernels.add_at(part.places, part.a_dz, step, self.v_z, self.v_a)
+                kernels.add_at(where, part.a_dz, step, self.v_z, self.v_a)
         opposed = watched and self._opposes_momentum(previous)
         self.theta = next_theta(self.theta, self.gamma)
         self._starting = False

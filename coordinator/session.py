@@ -18,7 +18,7 @@ from acccocoa.errors import DataError, UsageError, WorkerLost
 from acccocoa.folds import Fold, Scores, folds_of, score
 from acccocoa.losses import Vector
 from acccocoa.problem import FeatureProblem
-from acccocoa.vectors import inner
+from acccocoa.vectors import inner, largest
 from coordinator import report, task
 from coordinator.cluster import Cluster
 from coordinator.handshake import Job, ShardDescription
@@ -237,7 +237,7 @@ class Session:
         else:
             updates: list[WorkerUpdate] = answers
             v = loop.sum_up([update.contribution for update in updates])
-            found = float(np.abs(v).max()) if l1 else math.sqrt(inner(v, v))
+            found = largest(v) if l1 else math.sqrt(inner(v, v))
         self.cluster.finish()
         return found
 

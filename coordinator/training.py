@@ -16,6 +16,7 @@ from acccocoa.config import StopConfig, Wire
 from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Certified
+from acccocoa.vectors import largest
 from coordinator.certificate import BestPair
 from coordinator.messages import Ask, CertificateTerms, GapSample, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
@@ -597,9 +598,9 @@ class Training:
         """
         loop = self.loop
         v = loop.sum_up(audits)
-        scale = max(_largest(v), _largest(loop.v_y))
+        scale = max(largest(v), largest(loop.v_y))
         between = np.subtract(v, loop.v_y, out=buffers.empty(len(v)))
-        drift = _largest(between) / scale if scale > 0 else 0.0
+        drift = largest(between) / scale if scale > 0 else 0.0
         self.progress.drift_now = drift
         self.progress.drift = max(self.progress.drift, drift)
         if not drift <= beyond:
@@ -692,11 +693,6 @@ class Training:
             widened=self.progress.widened,
             deterministic=self.progress.steady and self._tempo is None and status in ("converged", "max_rounds"),
         )
-
-
-def _largest(v: Vector) -> float:
-    """max |v_j|, without a vector of |v|."""
-    return max(float(v.max(initial=0.0)), -float(v.min(initial=0.0)))
 
 
 def _new_lineage() -> str:

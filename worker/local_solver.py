@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa import buffers, losses, weights
+from acccocoa import buffers, losses, vectors, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
@@ -32,9 +32,6 @@ LONGEST_SEARCH = 8
 
 PIECES = 8
 """What needs no blocks is summed in so many pieces of the shard: the same bits on any number of threads."""
-
-ROWS_TOGETHER = 1 << 16
-"""Rows in a numpy operation."""
 
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
@@ -188,10 +185,9 @@ class LocalSolver:
         """sum_i s_i loss(y_i, x_i'w); w on the support, float64. alone : as for `_each_piece`"""
         shard = self.shard
         if not w.any():  # where every run begins: the entries make no difference
-            parts = [slice(at, at + ROWS_TOGETHER) for at in range(0, shard.n, ROWS_TOGETHER)]
             return math.fsum(
                 losses.weighted_sum(self.loss, self.y[rows], np.zeros_like(self.y[rows]), self.s[rows])
-                for rows in parts
+                for rows in vectors.parts(shard.n)
             )
         return sum(
             self._each_piece(
@@ -230,7 +226,7 @@ class LocalSolver:
 
     def largest_product(self, w: Vector) -> float:
         """max_j |A_j'w| over the shard's rows, NaN when one of them is; w on the support."""
-        return float(np.abs(self.products(w)).max(initial=0.0))
+        return vectors.largest(self.products(w))
 
     def _active(self, state: DualState, w: Vector, ball: Ball) -> NDArray[np.bool_]:
         """Which rows may be other than 0 for a w in that ball, or are at present; shape (n,)."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from acccocoa.vectors import TOGETHER, inner, parts, total
+from acccocoa.vectors import TOGETHER, inner, largest, parts, total
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])
@@ -25,3 +25,14 @@ def test_what_has_no_sum_is_nan(ends: tuple[float, float]) -> None:
     long = np.zeros(2 * TOGETHER)
     long[0], long[-1] = ends
     assert math.isnan(inner(long, np.ones(2 * TOGETHER)))
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"), [([], 0.0), ([0.5, -2.0, 1.0], 2.0), ([-0.25, 3.0], 3.0), ([1.0, -math.inf], math.inf)]
+)
+def test_the_largest_entry(entries: list[float], expected: float) -> None:
+    assert largest(np.array(entries)) == expected
+
+
+def test_the_largest_entry_beside_nan_is_nan() -> None:
+    assert math.isnan(largest(np.array([1.0, math.nan, -2.0])))
