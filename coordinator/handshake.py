@@ -15,7 +15,7 @@ from acccocoa.protocol import version_mismatch
 from acccocoa.statistics import Sizes
 
 VECTORS = 6
-"""Of the length of what is shared (or of the features) are held at once: v_a, v_z, v_y, w_t, the best w, a spare one."""
+"""Of the length of what is shared (or of the features) are held at once: v_a, v_z, v_y, w_t, the best w, a spare."""
 
 _LABELS_SHOWN = 10
 
