@@ -35,3 +35,14 @@ def compiled(
     except RuntimeError:  # numba finds no directory it may write to: compile anew in each process
         kernel = njit(function, **options)
     return kernel
+
+
+# numba ships no types: to the checker a decorated function is Any, so that the signatures of kernels are for the reader
+def kernel(function: Any) -> Any:
+    """Compile what only computes, with numbers that it is given: divides as IEEE 754 says, makes no arrays."""
+    return compiled(function, error_model="numpy", allocates=False)
+
+
+def inlined_kernel(function: Any) -> Any:
+    """The same, into every kernel that calls it."""
+    return compiled(function, error_model="numpy", allocates=False, inlined=True)

@@ -9,23 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa.compiling import compiled
+from acccocoa.compiling import kernel
 from acccocoa.losses import Vector
 
 
-# numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
-def _kernel(function: Any) -> Any:
-    return compiled(function, error_model="numpy", allocates=False)
-
-
-@_kernel
+@kernel
 def between(v_a: Vector, v_z: Vector, weight: float, v_y: Vector) -> None:
     """v_y := (1 - weight) v_a + weight v_z; float64, shape (d,)."""
     for i in range(len(v_y)):
         v_y[i] = (1.0 - weight) * v_a[i] + weight * v_z[i]
 
 
-@_kernel
+@kernel
 def add_at(places: NDArray[np.integer[Any]], a_dz: Vector, step: float, v_z: Vector, v_a: Vector) -> None:
     """v_z += a_dz and v_a += step a_dz at those places, each there once; a_dz has the shape of places."""
     for j in range(len(places)):
@@ -34,7 +29,7 @@ def add_at(places: NDArray[np.integer[Any]], a_dz: Vector, step: float, v_z: Vec
         v_a[at] += step * a_dz[j]
 
 
-@_kernel
+@kernel
 def add(a_dz: Vector, step: float, v_z: Vector, v_a: Vector) -> None:
     """The same where all three have the same shape."""
     for j in range(len(a_dz)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acccocoa.losses import Vector
-from worker import kernels
+from worker import shard_kernels
 from worker.shard import Shard
 
 
@@ -26,5 +26,5 @@ class CentredRows:
     def of(cls, shard: Shard) -> "CentredRows":
         """Those of a shard cut by features, over all examples."""
         squared_norms, along = np.empty(shard.n), np.empty(shard.n)
-        kernels.centre(shard.indptr, shard.values, shard.d, squared_norms, along)
+        shard_kernels.centre(shard.indptr, shard.values, shard.d, squared_norms, along)
         return cls(squared_norms, along)

@@ -67,7 +67,7 @@ class StateDirectory:
     ----------
     directory : --state, made if need be
     content_hash : of the shard
-    rows : int64, shape (n,); where its rows stood in the source
+    rows : uint32, shape (n,); where its rows stood in the source
     kept : by problem, round and lineage of the newest state that this process has written down; None: nothing was
 
     Raises
@@ -75,9 +75,9 @@ class StateDirectory:
     UsageError : the directory cannot be made or written
     """
 
-    def __init__(self, directory: str | os.PathLike[str], content_hash: str, rows: NDArray[np.int64]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], content_hash: str, rows: NDArray[np.uint32]) -> None:
         self._hash = content_hash
-        self._rows = rows.astype(np.uint32) if int(rows.max(initial=0)) < 1 << 32 else rows
+        self._rows = rows
         self._paths = [Path(directory) / f"{content_hash[:16]}.{slot}.duals" for slot in (0, 1)]
         self._slot = 0
         self._number = 0

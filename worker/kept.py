@@ -25,7 +25,7 @@ MAGIC: Final = arrayfile.KEPT_MAGIC
 
 SUFFIX: Final = ".acccocoa-shard"
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of what a shard is made of, and in which order."""
 
 LEAST_BYTES: Final = 16 << 20
@@ -38,7 +38,7 @@ _ARRAYS: Final = {
     "labels": {"<f8"},
     "squared_norms": {"<f8"},
     "support": {"<u4"},
-    "rows": {"<i8"},
+    "rows": {"<u4"},
 }
 _NUMBERS: Final = ("nnz", "d", "by_features", "features", "content_hash")
 

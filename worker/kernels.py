@@ -1,4 +1,4 @@
-"""Every numba kernel of the worker, in one file: a cached kernel does not notice edits of another module's functions.
+"""The numba kernels of the solver, in one file: a cached kernel does not notice edits of another module's functions.
 
 Symbols are those of algorithm section 3. All kernels take a shard's rows x_i as `indptr` (uint64, shape (n + 1,)),
 `indices` (uint32, positions in the worker's compact feature order), `values` (float32 or float64), and accumulate in
@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from acccocoa.compiling import compiled
+from acccocoa.compiling import inlined_kernel, kernel
 from acccocoa.losses import Loss, Vector
 
 Values = NDArray[np.float32] | NDArray[np.float64]
@@ -111,16 +111,7 @@ def _product_in_lanes(_typing: Any, values: Any, start: Any, count: Any, u: Any)
 product_in_lanes: Any = intrinsic(_product_in_lanes)
 
 
-# numba ships no types: a decorated function is Any to the checker, so the signatures below are for the reader
-def _kernel(function: Any) -> Any:
-    return compiled(function, error_model="numpy", allocates=False)
-
-
-def _inlined(function: Any) -> Any:
-    return compiled(function, error_model="numpy", allocates=False, inlined=True)
-
-
-@_inlined
+@inlined_kernel
 def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.uint64, u: Vector) -> float:
     """x_i'u of the row at positions start to stop, in interleaved partial sums."""
     if len(indices) == 0:
@@ -145,7 +136,7 @@ def dot(indices: NDArray[np.uint32], values: Values, start: np.uint64, stop: np.
     return (s0 + s1) + (s2 + s3)
 
 
-@_inlined
+@inlined_kernel
 def axpy(
     indices: NDArray[np.uint32],
     values: Values,
@@ -165,7 +156,7 @@ def axpy(
         j += np.uint64(1)
 
 
-@_kernel
+@kernel
 def logistic_root(c: float, r: float, guess: float) -> float:
     """The t with t + c + r sigma(t) = 0 (r >= 0), sigma the logistic function, from any guess; then a = s sigma(t).
 
@@ -193,7 +184,7 @@ def logistic_root(c: float, r: float, guess: float) -> float:
     return t
 
 
-@_kernel
+@kernel
 def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: float) -> float:
     """argmin over b of s loss*(-b/s) + p (b - beta) + q/2 (b - beta)^2, for weight s > 0 and q >= 0.
 
@@ -225,7 +216,7 @@ def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: fl
     return min(max(b, -bound), bound)
 
 
-@_kernel
+@kernel
 def shuffle(order: NDArray[np.uint32], seed: np.uint64) -> None:
     """Fill in a random permutation of 0 .. len(order) - 1 (Fisher and Yates; Steele et al., SplitMix64).
 
@@ -243,7 +234,7 @@ def shuffle(order: NDArray[np.uint32], seed: np.uint64) -> None:
         order[j] = np.uint32(i)
 
 
-@_kernel
+@kernel
 def due(
     s: Vector,
     first: int,
@@ -296,7 +287,7 @@ def due(
     return int(count), len(order)
 
 
-@_inlined
+@inlined_kernel
 def ask_for(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -336,7 +327,7 @@ def ask_for(
         j += np.uint64(LINE)
 
 
-@_kernel
+@kernel
 def sdca(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -394,52 +385,7 @@ def sdca(
     return shift
 
 
-@_kernel
-def squared_norms(indptr: NDArray[np.uint64], values: Values, out: Vector) -> None:
-    """out_i = |x_i|^2, shape (n,)."""
-    for example in range(len(out)):
-        i = np.uint64(example)
-        total = 0.0
-        j = indptr[i]
-        while j < indptr[i + np.uint64(1)]:
-            total += np.float64(values[j]) * np.float64(values[j])
-            j += np.uint64(1)
-        out[i] = total
-
-
-LEAST_SPREAD = 1e-13
-"""A centred row's squared norm counts as no less than this share of what was taken off: products with the row lose as
-many digits, and once they are rounding only, steps must be short."""
-
-
-@_kernel
-def centre(indptr: NDArray[np.uint64], values: Values, length: int, squared_norms: Vector, along: Vector) -> None:
-    """Of rows of that length: |x_i - mean|^2, 0 exactly where all entries are equal, and (x_i'1) / |1|; shape (n,)."""
-    for row in range(len(along)):
-        i = np.uint64(row)
-        begin, end = indptr[i], indptr[i + np.uint64(1)]
-        missing = np.float64(length - np.int64(end - begin))
-        constant, total = True, 0.0
-        for j in range(begin, end):
-            constant &= values[j] == values[begin]
-            total += np.float64(values[j])
-        if constant and (missing == 0.0 or total == 0.0):
-            squared_norms[i] = 0.0
-            along[i] = np.float64(values[begin]) * math.sqrt(length) if begin < end else 0.0
-            continue
-        mean = total / length
-        # about the mean, because the difference of two large sums has few digits
-        squares, rest = missing * mean * mean, -missing * mean
-        for j in range(begin, end):
-            x = np.float64(values[j]) - mean
-            squares += x * x
-            rest += x
-        mean += rest / length
-        squared_norms[i] = max(squares, LEAST_SPREAD * mean * mean * length)
-        along[i] = mean * math.sqrt(length)
-
-
-@_kernel
+@kernel
 def add_columns(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -456,7 +402,7 @@ def add_columns(
             axpy(indices, values, indptr[i], indptr[i + np.uint64(1)], beta[i], out)
 
 
-@_kernel
+@kernel
 def loss_value(loss: Loss, y: float, p: float) -> float:
     """loss(y, p); see acccocoa.losses.value."""
     if loss.logistic:
@@ -472,7 +418,7 @@ def loss_value(loss: Loss, y: float, p: float) -> float:
     return t * b - 0.5 * loss.curvature * b * b
 
 
-@_kernel
+@kernel
 def conjugate_value(loss: Loss, y: float, s: float, beta: float) -> float:
     """s loss*(-beta/s) for a beta that is feasible up to rounding; see acccocoa.losses.conjugate."""
     if beta == 0.0:
@@ -488,7 +434,7 @@ def conjugate_value(loss: Loss, y: float, s: float, beta: float) -> float:
     return -y * beta + loss.epsilon * abs(beta) + 0.5 * loss.curvature * beta * beta / s
 
 
-@_kernel
+@kernel
 def loss_sum(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -512,7 +458,7 @@ def loss_sum(
     return total
 
 
-@_kernel
+@kernel
 def products(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -528,7 +474,7 @@ def products(
         out[i] = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
 
 
-@_kernel
+@kernel
 def conjugate_sum(
     y: Vector,
     s: Vector,
@@ -550,7 +496,7 @@ def conjugate_sum(
     return total
 
 
-@_kernel
+@kernel
 def gap_sum(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -585,7 +531,7 @@ def gap_sum(
     return total, rows
 
 
-@_kernel
+@kernel
 def advance(
     alpha: Vector,
     z: Vector,
@@ -602,213 +548,3 @@ def advance(
         y = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
         alpha[i] = y + step * (z_next[i] - z[i])
         z[i] = z_next[i]
-
-
-@_kernel
-def take_rows(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: Values,
-    rows: NDArray[np.int64],
-    compact: NDArray[np.uint32],
-    out_indices: NDArray[np.uint32],
-    out_values: Values,
-) -> None:
-    """Copy the rows named, in that order, with every feature number j replaced by compact[j]."""
-    position = np.uint64(0)
-    for k in range(len(rows)):
-        row = np.uint64(rows[k])
-        j = np.uint64(indptr[row])
-        stop = np.uint64(indptr[row + np.uint64(1)])
-        while j < stop:
-            out_indices[position] = compact[np.uint64(indices[j])]
-            out_values[position] = values[j]
-            position += np.uint64(1)
-            j += np.uint64(1)
-
-
-@_kernel
-def take_rows_dense(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: Values,
-    rows: NDArray[np.int64],
-    compact: NDArray[np.uint32],
-    out: Values,
-) -> None:
-    """Fill in the rows named, in that order: out[k, compact[j]] = value of feature j; out has shape (rows, support)."""
-    for k in range(len(rows)):
-        row = np.uint64(rows[k])
-        j = np.uint64(indptr[row])
-        stop = np.uint64(indptr[row + np.uint64(1)])
-        while j < stop:
-            out[np.uint64(k), compact[np.uint64(indices[j])]] = values[j]
-            j += np.uint64(1)
-
-
-@_kernel
-def count_features(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int64], counts: NDArray[np.int64]
-) -> None:
-    """counts[j] += number of the rows named that have feature j; shape (d,)."""
-    for k in range(len(rows)):
-        row = np.uint64(rows[k])
-        j = np.uint64(indptr[row])
-        stop = np.uint64(indptr[row + np.uint64(1)])
-        while j < stop:
-            counts[np.uint64(indices[j])] += 1
-            j += np.uint64(1)
-
-
-@_kernel
-def in_order_of_rows(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    rows: NDArray[np.int64],
-    waiting: NDArray[np.bool_],
-    out: NDArray[np.uint32],
-) -> None:
-    """Fill in the features that wait as they are met in these rows, and set `waiting`, shape (d,), to False there."""
-    found = np.uint64(0)
-    for k in range(len(rows)):
-        row = np.uint64(rows[k])
-        j = np.uint64(indptr[row])
-        stop = np.uint64(indptr[row + np.uint64(1)])
-        while j < stop:
-            feature = np.uint64(indices[j])
-            if waiting[feature]:
-                waiting[feature] = False
-                out[found] = feature
-                found += np.uint64(1)
-            j += np.uint64(1)
-
-
-DIGIT = 11
-"""Bits that are sorted by at a time: the counters for so many stay in the cache next to a core."""
-
-
-@_kernel
-def sort_by_digit(
-    keys: NDArray[np.uint64],
-    size: np.uint64,
-    shift: np.uint64,
-    out: NDArray[np.uint64],
-    counts: NDArray[np.uint32],
-) -> None:
-    """out := the first `size` keys, sorted by DIGIT bits from `shift` on; equal ones stay in their order."""
-    digit = np.uint64(len(counts) - 1)
-    counts[:] = 0
-    for k in range(size):
-        counts[(keys[np.uint64(k)] >> shift) & digit] += np.uint32(1)
-    start = np.uint32(0)
-    for place in range(len(counts)):
-        count = counts[np.uint64(place)]
-        counts[np.uint64(place)] = start
-        start += count
-    for k in range(size):
-        key = keys[np.uint64(k)]
-        place = (key >> shift) & digit
-        out[counts[place]] = key
-        counts[place] += np.uint32(1)
-
-
-@_kernel
-def sort_rows(
-    indptr: NDArray[np.uint64],
-    indices: NDArray[np.uint32],
-    values: Values,
-    bits: int,
-    keys: NDArray[np.uint64],
-    others: NDArray[np.uint64],
-    copied: Values,
-    counts: NDArray[np.uint32],
-) -> None:
-    """Sort the entries of every row by their indices, which are below 2**bits; bits <= 32.
-
-    Parameters
-    ----------
-    indptr : shape (rows + 1,), from where on in indices and values these rows are
-    keys, others, copied : to work with, of the same length: as many rows are sorted at a time as have room, and the
-        longest row must have
-    counts : to work with, uint32, shape (1 << DIGIT,)
-    """
-    low = np.uint64(0xFFFFFFFF)
-    together = 1 << min(DIGIT, 32 - bits)
-    row, rows = 0, len(indptr) - 1
-    while row < rows:
-        begin, after = np.uint64(indptr[row]), row + 1
-        while after < rows and after - row < together and indptr[after + 1] - begin <= np.uint64(len(keys)):
-            after += 1
-        size = np.uint64(indptr[after]) - begin
-        # a row's number among these, the index, the place: sorted by all but the last, from the last digit on
-        for r in range(row, after):
-            at, end = np.uint64(indptr[r]) - begin, np.uint64(indptr[r + 1]) - begin
-            number = np.uint64(r - row) << np.uint64(bits)
-            while at < end:
-                keys[at] = ((number | np.uint64(indices[begin + at])) << np.uint64(32)) | at
-                copied[at] = values[begin + at]
-                at += np.uint64(1)
-        last = (np.uint64(after - row - 1) << np.uint64(bits)) | np.uint64((1 << bits) - 1)
-        shift = np.uint64(32)
-        while last >> (shift - np.uint64(32)) > np.uint64(0):
-            sort_by_digit(keys, size, shift, others, counts)
-            keys, others = others, keys
-            shift += np.uint64(DIGIT)
-        for k in range(size):
-            at = np.uint64(k)
-            indices[begin + at] = np.uint32((keys[at] >> np.uint64(32)) & np.uint64((1 << bits) - 1))
-            values[begin + at] = copied[keys[at] & low]
-        row = after
-
-
-@_kernel
-def largest_of_rows(indptr: NDArray[np.uint64], values: Values, out: Vector) -> None:
-    """max_j |x_ij| of every row; shape (n,), 0 without entries."""
-    for i in range(len(out)):
-        largest = 0.0
-        j = indptr[np.uint64(i)]
-        while j < indptr[np.uint64(i) + np.uint64(1)]:
-            largest = max(largest, abs(np.float64(values[j])))
-            j += np.uint64(1)
-        out[i] = largest
-
-
-@_kernel
-def column(indices: NDArray[np.uint32], position: int, support: int) -> np.uint64:
-    """The column of the entry at that position."""
-    return np.uint64(indices[np.uint64(position)]) if len(indices) > 0 else np.uint64(position % support)
-
-
-@_kernel
-def largest_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
-    """out[j] := max(out[j], max_i |x_ij|); shape (support,)."""
-    for p in range(len(values)):
-        j = column(indices, p, len(out))
-        out[j] = max(out[j], abs(np.float64(values[np.uint64(p)])))
-
-
-@_kernel
-def squares_of_columns(indices: NDArray[np.uint32], values: Values, out: Vector) -> None:
-    """out[j] += sum_i x_ij^2; shape (support,)."""
-    for p in range(len(values)):
-        value = np.float64(values[np.uint64(p)])
-        out[column(indices, p, len(out))] += value * value
-
-
-@_kernel
-def divide_rows(indptr: NDArray[np.uint64], values: Values, divisors: Vector, out: Values) -> None:
-    """out := every row of values over its divisor, unless that is 0."""
-    for i in range(len(divisors)):
-        divisor = divisors[i] if divisors[i] > 0.0 else 1.0
-        j = indptr[np.uint64(i)]
-        while j < indptr[np.uint64(i) + np.uint64(1)]:
-            out[j] = np.float64(values[j]) / divisor
-            j += np.uint64(1)
-
-
-@_kernel
-def divide_columns(indices: NDArray[np.uint32], values: Values, divisors: Vector, out: Values) -> None:
-    """out := every entry of values over the divisor of its column, unless that is 0."""
-    for p in range(len(values)):
-        divisor = divisors[column(indices, p, len(divisors))]
-        out[np.uint64(p)] = np.float64(values[np.uint64(p)]) / (divisor if divisor > 0.0 else 1.0)

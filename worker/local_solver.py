@@ -19,7 +19,7 @@ from acccocoa import buffers, losses, vectors, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
-from worker import kernels
+from worker import kernels, shard_kernels
 from worker.centring import CentredRows
 from worker.shard import Block, Shard, cut_blocks
 from worker.state import DualState, Pending, into_domain
@@ -140,7 +140,8 @@ class LocalSolver:
         if not problem.labelled:
             self.y: Vector = np.zeros(shard.n)
         elif self.loss.classifier:
-            self.y = np.where(shard.labels == positive_label, 1.0, -1.0)
+            y = np.where(shard.labels == positive_label, 1.0, -1.0)
+            self.y = shard.labels if np.array_equal(y, shard.labels) else y  # labels of +1 and -1 are not kept twice
         else:
             self.y = shard.labels
         self.s: Vector = np.ones(shard.n)
@@ -325,7 +326,7 @@ class LocalSolver:
             cursor = state.cursors[index]
             last = cursor + LONGEST_SEARCH * sum(map(len, passes))
             goal = sum(block.rows_in(order) if bucket == block.bucket else len(order) for order in passes)
-            due = np.empty(goal + bucket, dtype=np.uint32)
+            due = np.empty(min(goal + bucket, block.last - block.first), dtype=np.uint32)
             u, shift, visited, enough = buffers.copy(w), 0.0, 0, goal + 1
             while visited < goal and passes:
                 order = passes.pop(0)
@@ -397,7 +398,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     kernels.due(one, 0, 1, 1, indices, NOBODY, 1, indices.copy())
     rows = (indptr, indices, values)
     kernels.sdca(*rows, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY, NOT_CENTRED, 0.0)
-    kernels.centre(indptr, values, 1, one.copy(), one.copy())
+    shard_kernels.centre(indptr, values, 1, one.copy(), one.copy())
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)

@@ -9,7 +9,8 @@ import numpy as np
 
 from acccocoa.losses import Vector
 from acccocoa.statistics import Sizes, Spread, deviations
-from worker import kernels
+from worker import kernels, shard_kernels
+from worker.kernels import Values
 from worker.shard import Shard
 
 
@@ -21,7 +22,7 @@ def row_norms(shard: Shard) -> Vector:
 def largest_of_rows(shard: Shard) -> Vector:
     """The largest magnitude in every row; float64, shape (n,)."""
     largest = np.empty(shard.n)
-    kernels.largest_of_rows(shard.indptr, shard.values, largest)
+    shard_kernels.largest_of_rows(shard.indptr, shard.values, largest)
     return largest
 
 
@@ -43,14 +44,14 @@ def sums_of_columns(shard: Shard) -> Vector:
 def largest_of_columns(shard: Shard) -> Vector:
     """The largest magnitude in every column; float64, shape (support,)."""
     largest = np.zeros(len(shard.support))
-    kernels.largest_of_columns(shard.indices, shard.values, largest)
+    shard_kernels.largest_of_columns(shard.indices, shard.values, largest)
     return largest
 
 
 def squares_of_columns(shard: Shard) -> Vector:
     """The sum of squares of every column; float64, shape (support,)."""
     squares = np.zeros(len(shard.support))
-    kernels.squares_of_columns(shard.indices, shard.values, squares)
+    shard_kernels.squares_of_columns(shard.indices, shard.values, squares)
     return squares
 
 
@@ -65,18 +66,18 @@ def sizes(shard: Shard) -> Sizes:
 def with_rows_divided(shard: Shard, divisors: Vector) -> Shard:
     """The shard with every row over its divisor (float64, shape (n,)), rounded as it is stored; 0 divides nothing."""
     values = np.empty_like(shard.values)
-    kernels.divide_rows(shard.indptr, shard.values, divisors, values)
+    shard_kernels.divide_rows(shard.indptr, shard.values, divisors, values)
     return _with_values(shard, values)
 
 
 def with_columns_divided(shard: Shard, divisors: Vector) -> Shard:
     """The shard with every column over its divisor (float64, shape (support,)), likewise."""
     values = np.empty_like(shard.values)
-    kernels.divide_columns(shard.indices, shard.values, divisors, values)
+    shard_kernels.divide_columns(shard.indices, shard.values, divisors, values)
     return _with_values(shard, values)
 
 
-def _with_values(shard: Shard, values: kernels.Values) -> Shard:
+def _with_values(shard: Shard, values: Values) -> Shard:
     squared_norms = np.empty(shard.n)
-    kernels.squared_norms(shard.indptr, values, squared_norms)
+    shard_kernels.squared_norms(shard.indptr, values, squared_norms)
     return replace(shard, values=values, squared_norms=squared_norms)

@@ -337,11 +337,11 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
         if measure == pb.MEASURE_SQUARES_OF_COLUMNS:
             return shard.support, scaling.squares_of_columns(shard)
         if measure == pb.MEASURE_LARGEST_OF_ROWS:
-            return shard.rows.astype(np.uint32), scaling.largest_of_rows(shard)
+            return shard.rows, scaling.largest_of_rows(shard)
         if measure == pb.MEASURE_SUMS_OF_COLUMNS:
             return shard.support, scaling.sums_of_columns(shard)
         if measure == pb.MEASURE_DEVIATIONS_OF_ROWS and shard.by_features:
-            return shard.rows.astype(np.uint32), scaling.deviations_of_rows(shard)
+            return shard.rows, scaling.deviations_of_rows(shard)
         if measure == pb.MEASURE_HASHES_OF_COLUMNS and shard.by_features:
             return shard.support, folds.hashes_of_columns(shard)
         if measure == pb.MEASURE_EXAMPLES_OF_FOLDS and not shard.by_features:
@@ -530,7 +530,7 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             dtype = codec.float_dtype(all(each.message.narrow for each in asked if each.message.solve))
             arrays.append(codec.encode(codec.joined(updates, dtype), answers.a_dz))
         if any(each.message.coordinates for each in asked):
-            arrays.append(codec.encode(solvers[0].shard.rows.astype(np.uint32), answers.rows))
+            arrays.append(codec.encode(solvers[0].shard.rows, answers.rows))
         yield from _with_pieces(reply, arrays)
 
     def _computed(

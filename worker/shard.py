@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from acccocoa import arrayfile, partition
 from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
-from worker import kernels
+from worker import shard_kernels
+from worker.kernels import Values
 
 BUCKET_OF_SHORT_ROWS = 4
 BUCKET_OF_LONG_ROWS = 16
@@ -36,6 +37,9 @@ RARE = 4
 
 SORTED_TOGETHER = 1 << 15
 """Entries that are sorted at the same time, at least."""
+
+MOST_ROWS = 1 << 32
+"""Of what a shard is made of: they are numbered by uint32."""
 
 FAR_APART = 8
 """With more feature numbers than so many times the entries, the features are renumbered before they are counted."""
@@ -73,7 +77,7 @@ class Shard:
     support : uint32, shape (number of features that occur,); their 0-based numbers, the most frequent first,
         see NEAR
     d : largest 0-based feature number + 1
-    rows : int64, shape (n,); where each stored row stood in the source
+    rows : uint32, shape (n,); where each stored row stood in the source
     blocks : one a thread
     content_hash : SHA-256 of what the shard was made from, hexadecimal
     by_features : the rows are features, `rows` their 0-based numbers, the support are examples, d is their number, and
@@ -85,13 +89,13 @@ class Shard:
 
     indptr: NDArray[np.uint64]
     indices: NDArray[np.uint32]
-    values: kernels.Values
+    values: Values
     nnz: int
     labels: NDArray[np.float64]
     squared_norms: NDArray[np.float64]
     support: NDArray[np.uint32]
     d: int
-    rows: NDArray[np.int64]
+    rows: NDArray[np.uint32]
     blocks: tuple[Block, ...]
     content_hash: str
     by_features: bool = False
@@ -194,9 +198,9 @@ def sort_rows(
     """Sort every row's entries by their indices, which are below `support`, in place."""
     room = max(SORTED_TOGETHER, int(np.diff(indptr).max(initial=0)))
     keys, others = (np.empty(room, dtype=np.uint64) for _ in range(2))
-    counts = np.empty(1 << kernels.DIGIT, dtype=np.uint32)
+    counts = np.empty(1 << shard_kernels.DIGIT, dtype=np.uint32)
     bits = max(1, (support - 1).bit_length())
-    kernels.sort_rows(indptr, indices, values, bits, keys, others, np.empty(room, dtype=values.dtype), counts)
+    shard_kernels.sort_rows(indptr, indices, values, bits, keys, others, np.empty(room, dtype=values.dtype), counts)
 
 
 def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None = None, threads: int = 1) -> Shard:
@@ -204,7 +208,15 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
 
     The shuffle is seeded by the hash, not by the job: the same shard has the same order in every process, so that dual
     variables stored earlier belong to the same rows.
+
+    Raises
+    ------
+    UsageError : there are more than MOST_ROWS examples
     """
+    if examples.n > MOST_ROWS:
+        raise UsageError(
+            f"{examples.n} rows", f"a shard is made of at most {MOST_ROWS}", "cut them: acccocoa-coordinator shard"
+        )
     if _far_apart(examples):
         occurring, near = _renumbered(examples)
         shard = build(near, source_hash, rows, threads)
@@ -218,7 +230,7 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
 
     def count(piece: slice) -> NDArray[np.int64]:
         counts = np.zeros(d, dtype=np.int64)
-        kernels.count_features(examples.indptr, examples.indices, chosen[piece], counts)
+        shard_kernels.count_features(examples.indptr, examples.indices, chosen[piece], counts)
         return counts
 
     with ThreadPoolExecutor(threads) as pool:
@@ -229,7 +241,7 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
     if far:
         rare = (counts > 0) & (counts <= RARE)
         more = np.empty(np.count_nonzero(rare), dtype=np.uint32)
-        kernels.in_order_of_rows(examples.indptr, examples.indices, chosen, rare, more)
+        shard_kernels.in_order_of_rows(examples.indptr, examples.indices, chosen, rare, more)
         support = np.concatenate((support, more))
     compact = np.zeros(max(d, 1), dtype=np.uint32)
     compact[support] = np.arange(len(support), dtype=np.uint32)
@@ -248,13 +260,13 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
         entries = slice(int(indptr[piece.start]), int(indptr[piece.stop]))
         if dense:
             rows = values[entries].reshape(-1, len(support))
-            kernels.take_rows_dense(*source, chosen[piece], compact, rows)
+            shard_kernels.take_rows_dense(*source, chosen[piece], compact, rows)
         else:
-            kernels.take_rows(*source, chosen[piece], compact, indices[entries], values[entries])
+            shard_kernels.take_rows(*source, chosen[piece], compact, indices[entries], values[entries])
         local = indptr[piece.start : piece.stop + 1] - indptr[piece.start]
         if far and not dense:
             sort_rows(local, indices[entries], values[entries], len(support))
-        kernels.squared_norms(local, values[entries], squared_norms[piece])
+        shard_kernels.squared_norms(local, values[entries], squared_norms[piece])
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(take, pieces))
@@ -267,7 +279,7 @@ def build(examples: Examples, source_hash: str, rows: NDArray[np.int64] | None =
         squared_norms=squared_norms,
         support=support,
         d=int(support.max()) + 1 if len(support) else 0,
-        rows=chosen,
+        rows=chosen.astype(np.uint32),
         blocks=cut_blocks(indptr, threads),
         content_hash=source_hash,
     )
@@ -285,7 +297,7 @@ def build_by_features(examples: Examples, source_hash: str, part: int = 0, parts
     if _far_apart(examples):
         occurring, near = _renumbered(examples)
         shard = build_by_features(near, source_hash, part, parts, threads)
-        return replace(shard, rows=occurring[shard.rows].astype(np.int64), features=examples.d)
+        return replace(shard, rows=occurring[shard.rows], features=examples.d)
     n, d = examples.n, examples.d
     matrix = scipy.sparse.csr_array((examples.values, examples.indices, examples.indptr), shape=(n, d)).tocsc()
     occurs = np.flatnonzero(np.diff(matrix.indptr))

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from acccocoa import losses
 from acccocoa.losses import Loss, Vector
-from worker import kernels
+from worker import kernels, shard_kernels
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def test_axpy_adds_a_multiple_of_the_row(data: Rows, c: float) -> None:
 @given(rows())
 def test_squared_norms(data: Rows) -> None:
     out = np.full(data.n, np.nan)
-    kernels.squared_norms(data.indptr, data.values, out)
+    shard_kernels.squared_norms(data.indptr, data.values, out)
     assert_allclose(out, (data.dense**2).sum(axis=1), rtol=1e-13)
 
 
@@ -175,7 +175,7 @@ def test_centre(data: Rows, mean: float, further: int) -> None:
     moved = sparse((data.dense + mean).astype(dtype).astype(np.float64), dtype, data.rng)
     length = moved.d + further  # entries that no row of the shard has
     squared_norms, along = np.full(data.n, np.nan), np.full(data.n, np.nan)
-    kernels.centre(moved.indptr, moved.values, length, squared_norms, along)
+    shard_kernels.centre(moved.indptr, moved.values, length, squared_norms, along)
     dense = np.hstack((moved.dense, np.zeros((data.n, further))))
     for i, row in enumerate(dense):
         exact = math.fsum(row) / length
@@ -184,7 +184,8 @@ def test_centre(data: Rows, mean: float, further: int) -> None:
         if (row == row[0]).all():
             assert squared_norms[i] == 0.0
         else:
-            assert squared_norms[i] == pytest.approx(max(spread, kernels.LEAST_SPREAD * length * exact**2), rel=1e-9)
+            least = shard_kernels.LEAST_SPREAD * length * exact**2
+            assert squared_norms[i] == pytest.approx(max(spread, least), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=100)
@@ -256,11 +257,11 @@ def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
     compact = data.rng.permutation(data.d).astype(np.uint32)
     indptr, indices = data.indptr.astype(np.int64), data.indices.astype(np.int32)
     counts = np.ones(data.d, dtype=np.int64)
-    kernels.count_features(indptr, indices, chosen, counts)
+    shard_kernels.count_features(indptr, indices, chosen, counts)
     assert_array_equal(counts, 1 + (data.dense[chosen] != 0).sum(axis=0))
     nnz = int(counts.sum()) - data.d
     out_indices, out_values = np.empty(nnz, np.uint32), np.empty(nnz, data.values.dtype)
-    kernels.take_rows(indptr, indices, data.values, chosen, compact, out_indices, out_values)
+    shard_kernels.take_rows(indptr, indices, data.values, chosen, compact, out_indices, out_values)
     rebuilt = np.zeros((len(chosen), data.d))
     row = np.repeat(np.arange(len(chosen)), np.diff(indptr)[chosen])
     rebuilt[row, out_indices] = out_values
@@ -268,7 +269,7 @@ def test_take_rows_and_count_features(data: Rows, draw: st.DataObject) -> None:
     expected[:, compact] = data.dense[chosen]
     assert_array_equal(rebuilt, expected)
     full = np.zeros((len(chosen), data.d), data.values.dtype)
-    kernels.take_rows_dense(indptr, indices, data.values, chosen, compact, full)
+    shard_kernels.take_rows_dense(indptr, indices, data.values, chosen, compact, full)
     assert_array_equal(full, expected)
 
 
@@ -295,8 +296,8 @@ def test_sort_rows(lengths: list[int], bits: int, more: int, dtype: type, seed: 
     expected = indices[order], values[order]
     room = max(1, longest) + more
     keys, others = np.empty(room, np.uint64), np.empty(room, np.uint64)
-    counts = np.empty(1 << kernels.DIGIT, np.uint32)
-    kernels.sort_rows(indptr, indices, values, bits, keys, others, np.empty(room, dtype), counts)
+    counts = np.empty(1 << shard_kernels.DIGIT, np.uint32)
+    shard_kernels.sort_rows(indptr, indices, values, bits, keys, others, np.empty(room, dtype), counts)
     assert_array_equal(indices, expected[0])
     assert_array_equal(values, expected[1])
 
@@ -310,7 +311,7 @@ def test_in_order_of_rows(data: Rows, draw: st.DataObject) -> None:
     expected = list(dict.fromkeys(met))
     out = np.empty(len(expected), np.uint32)
     still = waiting.copy()
-    kernels.in_order_of_rows(data.indptr.astype(np.int64), data.indices.astype(np.int32), chosen, still, out)
+    shard_kernels.in_order_of_rows(data.indptr.astype(np.int64), data.indices.astype(np.int32), chosen, still, out)
     assert_array_equal(out, expected)
     waiting[expected] = False
     assert_array_equal(still, waiting)
@@ -346,9 +347,9 @@ class Descent:
         self.squared_norms = np.empty(self.data.n)
         self.along, self.shift = np.empty(self.data.n if self.centred else 0), 0.0
         if self.centred:
-            kernels.centre(self.data.indptr, self.data.values, self.data.d, self.squared_norms, self.along)
+            shard_kernels.centre(self.data.indptr, self.data.values, self.data.d, self.squared_norms, self.along)
         else:
-            kernels.squared_norms(self.data.indptr, self.data.values, self.squared_norms)
+            shard_kernels.squared_norms(self.data.indptr, self.data.values, self.squared_norms)
         #: the rows as the quadratic has them
         self.rows = centred(self.data.dense) if self.centred else self.data.dense
 

@@ -100,7 +100,7 @@ def test_means_cost_no_passes_and_the_optimum_is_scikit_learns(
 def test_means_that_leave_few_digits(loss: str, mean: float) -> None:
     data = made(loss, mean)
     least = run(replace(data, x=data.x - [mean, 0, 0, 0, 0]), loss, 0.5).certified.primal
-    # so many that the worker takes shorter steps, see kernels.LEAST_SPREAD
+    # so many that the worker takes shorter steps, see shard_kernels.LEAST_SPREAD
     outcome = run(data, loss, 0.5, tol=1e-4, max_rounds=20_000)
     assert outcome.certified.dual <= least * (1 + 1e-9)
     assert outcome.certified.primal == pytest.approx(least, rel=1e-4)

@@ -136,10 +136,10 @@ def test_who_is_visited_is_part_of_the_state(tmp_path: Path) -> None:
     state = DualState.zeros(4, 1)
     state.active = np.array([True, False, True, False])
     state.mark = state.snapshot()
-    directory = StateDirectory(tmp_path, "ab" * 32, np.arange(4))
+    directory = StateDirectory(tmp_path, "ab" * 32, np.arange(4, dtype=np.uint32))
     directory.write("job", [state.snapshot()])
     directory.close()
-    found = StateDirectory(tmp_path, "ab" * 32, np.arange(4)).newest()
+    found = StateDirectory(tmp_path, "ab" * 32, np.arange(4, dtype=np.uint32)).newest()
     assert found is not None
     np.testing.assert_array_equal(DualState.of(found[1][0]).active, state.active)
     marked = state.active

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from acccocoa import shardfile
+from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from acccocoa.problem import FeatureProblem, Problem
 from worker import shard as shard_module
@@ -49,6 +50,28 @@ def dense_of(shard: Shard, d: int) -> NDArray[np.float64]:
 
 
 # ------------------------------------------------------------------------------------------------------------- the rows
+
+
+def test_more_rows_than_have_numbers_are_refused() -> None:
+    many = shard_module.MOST_ROWS + 1
+    labels = np.broadcast_to(np.float64(1.0), many)  # takes no memory
+    nothing = np.zeros(0)
+    examples = Examples(np.zeros(1, np.int64), nothing.astype(np.int32), nothing, labels)
+    with pytest.raises(UsageError, match=rf"{many} rows: a shard is made of at most .*; cut them"):
+        build(examples, "ab" * 32)
+
+
+@pytest.mark.parametrize(("labels", "kept"), [((1.0, -1.0), True), ((2.0, 1.0), False)])
+def test_labels_of_one_and_minus_one_are_not_kept_twice(labels: tuple[float, float], kept: bool) -> None:
+    examples, _ = random_examples(40, 6)
+    examples = replace(examples, labels=np.resize(labels, 40))
+    shard = build(examples, shardfile.content_hash(examples))
+    with ThreadPoolExecutor(1) as pool:
+        solver = LocalSolver(shard, Problem("hinge", 0.1, 40).subproblem, labels[0], 0, 0, pool)
+        assert (solver.y is shard.labels) == kept
+        assert_array_equal(solver.y, np.where(shard.labels == labels[0], 1.0, -1.0))
+        opposite = LocalSolver(shard, Problem("hinge", 0.1, 40).subproblem, labels[1], 0, 0, pool)
+        assert_array_equal(opposite.y, -solver.y)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
