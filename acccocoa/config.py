@@ -231,10 +231,10 @@ class ObjectiveConfig:
             and self.resolved_partition(n, d) != self.resolved_partition(n, d, unscaled=True)
         )
 
-    def passes_by_examples(self, n: int, norm: float) -> float:
-        """Passes over n examples of that largest norm in which dual coordinate ascent gains a constant factor."""
+    def coupling(self, n: int, norm: float) -> float:
+        """Passes by examples, n of that largest norm, in which dual coordinates gain a constant factor; beyond one."""
         smoothness = losses.loss(self.loss, self.loss_parameter).smoothness
-        return 1.0 + smoothness * norm * norm / (self.strength(n) * (1.0 - self.l1_ratio) * n)
+        return smoothness * norm * norm / (self.strength(n) * (1.0 - self.l1_ratio) * n)
 
     def resolved_partition(self, n: int, d: int, *, unscaled: bool = False) -> Literal["examples", "features"]:
         """What to partition: what the objective allows, then whichever is fast.
@@ -344,7 +344,8 @@ class AlgorithmConfig:
     )
     round_seconds: float | None = option(
         None,
-        "seconds that every worker computes in a round, a slow one at less work; depends on clocks beside --seed",
+        "seconds that every worker computes in a round (at most 1000 passes), a slow one at less work; depends on "
+        "clocks beside --seed",
         metavar="S",
         type=float,
     )
@@ -363,7 +364,9 @@ class AlgorithmConfig:
     deterministic: bool = option(
         False, "refuse what depends on clocks: the same bits again with as many workers and threads"
     )
-    local_work: Literal["auto"] = option("auto", "rule for the passes in a round", choices=("auto",))
+    local_work: Literal["auto"] | None = option(
+        None, "rule for the passes in a round, instead of the two above", choices=("auto",)
+    )
     threads: int | None = option(
         None,
         "threads of each worker started by --local; where features are few each solves a block; by default it has "
@@ -388,6 +391,9 @@ class AlgorithmConfig:
         _positive("--round-seconds", self.round_seconds)
         if self.round_seconds is not None and self.local_epochs is not None:
             raise UsageError("--round-seconds and --local-epochs", "exclude each other", "give one of them")
+        for flag, given in (("--local-epochs", self.local_epochs), ("--round-seconds", self.round_seconds)):
+            if self.local_work is not None and given is not None:
+                raise UsageError(f"--local-work {self.local_work} and {flag}", "exclude each other", "give one of them")
         if self.deterministic and self.round_seconds is not None:
             raise UsageError(
                 "--deterministic and --round-seconds",

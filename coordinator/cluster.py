@@ -439,7 +439,7 @@ class Cluster:
         raise WorkerLost(
             lost.offender,
             f"{lost.requirement}, and could not be had back within {left:.3g} s ({why.requirement})",
-            lost.remedy,
+            why.remedy or lost.remedy,
         ) from why
 
     def _replay(self, link: WorkerLink) -> set[int]:

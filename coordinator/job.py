@@ -38,7 +38,8 @@ def train(settings: Settings) -> int:
             stack.enter_context(checkpoint.claimed(recovery.checkpoint))
             saved = checkpoint.read(recovery.checkpoint) if recovery.resume else None
         job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
-        opened = open_job(stack, settings, manifest, job_id, saved.trace_bytes if saved is not None else 0)
+        trace_bytes = saved.trace_bytes if saved is not None else 0
+        opened = open_job(stack, settings, manifest, job_id, trace_bytes, one_strength=True)
         cluster, shards, job, trace, progress = opened.cluster, opened.shards, opened.job, opened.trace, opened.progress
         if file is not None:
             stack.enter_context(file.room(job.d + 1))

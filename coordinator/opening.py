@@ -17,7 +17,7 @@ from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
-from acccocoa.statistics import feature_sizes
+from acccocoa.statistics import feature_sizes, row_norms
 from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, kernels, report, task
 from coordinator.cluster import Cluster
@@ -27,7 +27,7 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import is_narrow
+from coordinator.schedule import is_narrow, worth_workers
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -43,6 +43,13 @@ and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 
 
 COARSE = 1e-3
 """Relative gap down to which that is so. To 1e-4 two workers need 80 passes and 1.28 s, one 23 and 0.55 s."""
+
+LOOSE = 0.05
+LOOSE_LOGISTIC = 0.2
+"""Where rows are coupled no more than that, further workers cost no passes where features are many, either (to 1e-3,
+passes and seconds of one and of two workers by coupling: logistic, rcv1-like 0.0125 4 and 0.30, 4 and 0.23; 0.125 4 and
+0.26, 3 and 0.16; 1.25 4 and 0.27, 13 and 0.57; words 0.004 4 and 0.71, 3 and 0.42; squared hinge, words 0.03 3 and
+0.36, 3 and 0.30; rcv1-like 0.1 3 and 0.15, 4 and 0.17). The logistic loss is hardly anywhere as curved as at most."""
 
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
@@ -89,12 +96,19 @@ def check_sources(data: Sequence[str], config: ClusterConfig, reading: DataConfi
 
 
 def check_algorithm(settings: Settings) -> None:
-    """The algorithm goes with the objective, as far as that decides about the partition, and with when to stop.
+    """The algorithm goes with the objective, as far as that decides about the partition, the workers, and when to stop.
 
     Raises
     ------
     UsageError : it does not
     """
+    threads = settings.algorithm.threads
+    if threads is not None and settings.cluster.workers is not None:
+        raise UsageError(
+            f"--threads {threads}",
+            "is of workers that this command starts",
+            f"give it to each of them: acccocoa-worker serve SHARD --threads {threads}",
+        )
     if settings.algorithm.deterministic and settings.stop.max_seconds is not None:
         raise UsageError(
             "--deterministic and --max-seconds",
@@ -150,20 +164,30 @@ def _divisible(
         sizes = feature_sizes(examples)
         if objective.bias is not None:  # a feature as any other
             sizes = replace(sizes, feature_largest=max(sizes.feature_largest, objective.bias))
-        crawls = sizes.unscaled and objective.passes_by_examples(n, sizes.feature_largest) > PASSES_WORTH_FEATURES
+        crawls = sizes.unscaled and objective.coupling(n, sizes.feature_largest) > PASSES_WORTH_FEATURES
         if crawls and (workers or 1) <= (features := len(np.unique(examples.indices))):
             return "features", features
     by = objective.resolved_partition(n, d)
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
-def _worth(settings: Settings, examples: Examples, by: str) -> int:
-    """How many workers the data is worth, if there are cores enough."""
-    narrow = by == "examples" and is_narrow(examples.n, examples.d)
+def worth(settings: Settings, examples: Examples, by: str, one_strength: bool) -> int:
+    """How many workers the data is worth, if there are cores enough. one_strength : the one that the settings say"""
+    count = max(1, examples.nnz // ENTRIES_WORTH_A_WORKER)
     # several classes are solved at the same time anyway
-    single, coarse = settings.objective.multiclass == "none", settings.stop.tol >= COARSE
-    second = narrow and single and coarse and examples.nnz >= ENTRIES_WORTH_A_SECOND
-    return max(2 if second else 1, examples.nnz // ENTRIES_WORTH_A_WORKER)
+    if by != "examples" or settings.objective.multiclass != "none" or settings.stop.tol < COARSE:
+        return count
+    if examples.nnz < ENTRIES_WORTH_A_SECOND:
+        return count
+    if is_narrow(examples.n, examples.d):
+        return max(count, 2)
+    more = worth_workers(examples.nnz, examples.n, examples.d)
+    if more <= count or not one_strength or settings.reading.weights is not None:
+        return count
+    objective = settings.objective
+    norm, heaviest = float(row_norms(examples).max(initial=0.0)), max(1.0, *objective.label_weights.values(), 0.0)
+    loose = LOOSE_LOGISTIC if objective.loss == "logistic" else LOOSE
+    return more if task.coupling(objective, examples.n, norm, heaviest) <= loose else count
 
 
 def _threads(settings: Settings, examples: Examples, cores: int) -> int:
@@ -173,9 +197,9 @@ def _threads(settings: Settings, examples: Examples, cores: int) -> int:
 
 
 def open_cluster(
-    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str
+    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str, one_strength: bool
 ) -> tuple[Cluster, list[ShardDescription]]:
-    """Connect to the workers, started here if need be; they end with the stack."""
+    """Connect to the workers, started here if need be; they end with the stack. one_strength : as for open_job"""
     config = settings.cluster
     cores = len(os.sched_getaffinity(0))
 
@@ -241,7 +265,7 @@ def open_cluster(
     by, most = _divisible(settings, examples, config.local)
     task.check_wire(settings.algorithm, by_features=by == "features")
     threads = settings.algorithm.threads
-    count = config.local or max(1, min(cores // (threads or 1), most, _worth(settings, examples, by)))
+    count = config.local or max(1, min(cores // (threads or 1), most, worth(settings, examples, by, one_strength)))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {report.counted(count, 'worker')}")
@@ -305,9 +329,16 @@ def check(settings: Settings) -> tuple[ModelFile | None, Manifest | None]:
 
 
 def open_job(
-    stack: ExitStack, settings: Settings, manifest: Manifest | None, job_id: str, trace_bytes: int = 0
+    stack: ExitStack,
+    settings: Settings,
+    manifest: Manifest | None,
+    job_id: str,
+    trace_bytes: int = 0,
+    one_strength: bool = False,
 ) -> Opened:
-    """Open the cluster, until the stack is closed. trace_bytes : of an earlier trace to keep
+    """Open the cluster, until the stack is closed.
+
+    trace_bytes : of an earlier trace to keep;  one_strength : the settings' is the only one that will be solved for
 
     Until then inner products have one thread: theirs go on spinning for a while on cores that workers of this machine
     need, and how many there are decides about the last bits.
@@ -320,7 +351,7 @@ def open_job(
     interruption = stack.enter_context(interruptible())
     service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
     trace, progress, found = task.observers(stack, settings, service, trace_bytes)
-    cluster, shards = open_cluster(stack, settings, progress, job_id)
+    cluster, shards = open_cluster(stack, settings, progress, job_id, one_strength)
     cluster.while_waiting = interruption.announcer(progress.stage)
     job = task.describe(settings, shards, job_id, manifest)
     return Opened(interruption, service, trace, progress, found, cluster, shards, job)

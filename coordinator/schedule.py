@@ -72,14 +72,17 @@ def automatic_epochs(
     loopback: bool,
     together: int = 1,
     later: bool = False,
+    coupling: float = math.inf,
 ) -> float:
     """Passes a round when the user does not say: the share p of a pass that balances work saved against rounds made.
 
     The passes needed grow with p, with one block about as 1 + p / 8 (hinge at 1e-5, passes for p = 0.5, 1, 2, 4:
     news20-like 25, 27, 32, 36, covtype-like 23, 24, 28); with several blocks hardly where features are few and all rows
     share them, else much (K = 2, passes for p = 1/16, 1/8, 1/4, 1/2, 1: covtype-like 21, 20, 22, 22, 22, rcv1-like 7,
-    7, 8, 13, 23, news20-like 51, 75, 105, 144, 211); a round costs its messages whatever p is. From the size of the
-    data and typical speeds, not from a clock: the same job takes the same decision everywhere.
+    7, 8, 13, 23, news20-like 51, 75, 105, 144, 211), unless the rows are loosely coupled (logistic, K = 2, passes for p
+    = 1/4, 1, 2 by coupling: words 0.04: 4, 4, 4, 0.4: 6, 9, 18; rcv1-like 0.125: 4, 3, 6, 1.25: 7, 13, 28); a round
+    costs its messages whatever p is. From the size of the data and typical speeds, not from a clock: the same job takes
+    the same decision everywhere.
 
     Parameters
     ----------
@@ -88,14 +91,27 @@ def automatic_epochs(
     loopback : all workers are on this machine
     together : problems whose rounds share the messages
     later : once many passes have been made, see lengthened
+    coupling : what dual coordinate ascent needs beyond one pass to gain a constant factor, in passes
     """
-    a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) * workers / blocks
+    a_pass = _pass_seconds(entries, rows) * workers / blocks
     messages = _messages(support, workers, loopback, together)
     if blocks == 1:
         kind = SINGLE_BLOCK_LATER if later else SINGLE_BLOCK
     else:
-        kind = SEVERAL_NARROW if is_narrow(rows * workers, support) else SEVERAL_BLOCKS
+        growth = LEAST_GROWTH if is_narrow(rows * workers, support) else GROWTH_BY_COUPLING * coupling
+        kind = (min(MOST_GROWTH, max(LEAST_GROWTH, growth)), *SEVERAL_BLOCKS)
     return _balanced(a_pass, messages, kind)
+
+
+def worth_workers(entries: int, rows: int, support: int) -> int:
+    """How many workers on this machine make the shortest rounds of one pass, where more of them cost no passes."""
+    _, bandwidth = LOOPBACK
+    return max(1, int(math.sqrt(_pass_seconds(entries, rows) * bandwidth / (2 * 8 * max(1, support)))))
+
+
+def _pass_seconds(entries: int, rows: int) -> float:
+    """What the local solver takes for a pass over so much."""
+    return ENTRY_SECONDS * entries + ROW_SECONDS * rows
 
 
 def lengthened(epochs: float, longest: float, passes: float) -> float:
@@ -162,11 +178,15 @@ ROW_SECONDS = 1e-8
 
 SINGLE_BLOCK = (1 / 8, 1 / 2, 2.0)
 SINGLE_BLOCK_LATER = (1 / 8, 1 / 2, 8.0)
-SEVERAL_NARROW = (1 / 4, 1 / 32, 1.0)
-SEVERAL_BLOCKS = (4.0, 1 / 32, 1.0)
+SEVERAL_BLOCKS = (1 / 32, 1.0)
 SINGLE_SCREENED = (1 / 8, 1.0, 16.0)
 SEVERAL_SCREENED = (1 / 2, 1.0, 8.0)
-"""How the passes needed grow with p, and the smallest and the largest p to be chosen."""
+"""How the passes needed grow with p (of several blocks: see below), and the smallest and the largest p to be chosen."""
+
+LEAST_GROWTH = 1 / 4
+MOST_GROWTH = 4.0
+GROWTH_BY_COUPLING = 1.5
+"""How they grow with several blocks."""
 
 NARROW = 1 / 100
 """Features an example, up to which they are few."""

@@ -20,6 +20,7 @@ from acccocoa.manifest import Manifest
 from acccocoa.model import Model
 from acccocoa.problem import FeatureProblem, Problem
 from acccocoa.security import is_loopback, split_address
+from acccocoa.statistics import Sizes
 from acccocoa.weights import of_labels
 from coordinator import report
 from coordinator.cluster import Cluster
@@ -335,6 +336,15 @@ def _begun(
     return Begun(job, loop, training, epochs, ready)
 
 
+def coupling(objective: ObjectiveConfig, n: int, norm: float, heaviest: float) -> float:
+    """How much rows of that largest norm (0: not known) and weight are coupled, see ObjectiveConfig; inf: not known."""
+    if objective.normalize == "rows":
+        norm = 1.0
+    elif objective.normalize != "none" or norm == 0.0:
+        return math.inf
+    return objective.coupling(n, math.hypot(norm, objective.bias or 0.0) * math.sqrt(heaviest))
+
+
 def _epochs(
     settings: Settings,
     job: Job,
@@ -357,6 +367,10 @@ def _epochs(
             entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
         )
         return epochs, epochs
+    of_rows = math.inf
+    if not job.by_features:
+        norm = Sizes.together([shard.sizes for shard in shards]).norm_largest
+        of_rows = coupling(settings.objective, job.n, norm, job.weight_bound)
     first, longest = (
         automatic_epochs(
             entries=entries,
@@ -367,6 +381,7 @@ def _epochs(
             loopback=loopback,
             together=together,
             later=later,
+            coupling=of_rows,
         )
         for later in (False, True)
     )

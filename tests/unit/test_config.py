@@ -151,9 +151,9 @@ def test_the_scale_of_features_decides_only_where_both_partitions_can_be_had(
         assert objective.resolved_partition(100, 10, unscaled=True) == "features"
 
 
-def test_passes_by_examples_are_those_of_the_data_in_any_unit() -> None:
+def test_the_coupling_is_that_of_the_data_in_any_unit() -> None:
     objective = ObjectiveConfig(loss="logistic", lam=1e-2, l1_ratio=0.5)
-    assert objective.passes_by_examples(1000, 0.0) == 1.0
-    assert objective.passes_by_examples(1000, 20.0) == pytest.approx(21.0)
+    assert objective.coupling(1000, 0.0) == 0.0
+    assert objective.coupling(1000, 20.0) == pytest.approx(20.0)
     scaled = ObjectiveConfig(loss="logistic", lam=1e-2 * 9.0, l1_ratio=0.5)
-    assert scaled.passes_by_examples(1000, 60.0) == pytest.approx(21.0)
+    assert scaled.coupling(1000, 60.0) == pytest.approx(20.0)
