@@ -157,7 +157,7 @@ def lines(tiny: Seen, seen: Sequence[Seen]) -> list[str]:
 
 
 @click.command(help=__doc__)
-@click.option("--scale", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="of rows and d")
+@click.option("--scale", default=1.0, show_default=True, type=click.FloatRange(0.1), help="of rows and d")
 @click.option("--kept", is_flag=True, help="the worker keeps its shard in a file, and maps it")
 def main(scale: float, kept: bool) -> None:
     options = () if kept else ("--no-cache",)

@@ -45,9 +45,12 @@ def epochs_of(setting: str) -> list[str]:
         return []
     above, _, below = setting.partition("/")
     try:
-        return ["--local-epochs", repr(float(above) / float(below or 1))]
+        epochs = float(above) / float(below or 1)
     except (ValueError, ZeroDivisionError):
         raise click.BadParameter(f"{setting!r} is neither a number nor a fraction nor {DEFAULT!r}") from None
+    if not epochs > 0.0:
+        raise click.BadParameter(f"{setting!r} is not above 0")
+    return ["--local-epochs", repr(epochs)]
 
 
 def measure(path: Path, k: int, setting: str, common: Sequence[str], seeds: int) -> Point:
