@@ -31,10 +31,10 @@ def compiled(
         "forceinline": inlined,
     }
     try:
-        kernel: Kernel = njit(function, cache=True, **options)
+        made: Kernel = njit(function, cache=True, **options)
     except RuntimeError:  # numba finds no directory it may write to: compile anew in each process
-        kernel = njit(function, **options)
-    return kernel
+        made = njit(function, **options)
+    return made
 
 
 # numba ships no types: to the checker a decorated function is Any, so that the signatures of kernels are for the reader

@@ -35,6 +35,12 @@ FOLDS_MAX = 1000
 """Of cross-validation: each is trained without, and none should be empty."""
 
 LOCAL_EPOCHS_MAX = 1000
+
+KINK = 2.0
+"""Curvature that a hinge counts with: it costs about as many passes as the squared one."""
+
+MARGINS = 0.1
+"""Curvature that the logistic loss counts with: 1/4 it has only where the margin is 0."""
 """Passes in one round: the order of visits is held in memory, and no round is worth more."""
 
 
@@ -232,9 +238,31 @@ class ObjectiveConfig:
         )
 
     def coupling(self, n: int, norm: float) -> float:
-        """Passes by examples, n of that largest norm, in which dual coordinates gain a constant factor; beyond one."""
-        smoothness = losses.loss(self.loss, self.loss_parameter).smoothness
-        return smoothness * norm * norm / (self.strength(n) * (1.0 - self.l1_ratio) * n)
+        """L R^2 / (lam n), R being the largest norm: so many passes by examples, and one, gain a constant factor."""
+        return self._over_strength(losses.loss(self.loss, self.loss_parameter).smoothness * norm * norm, n)
+
+    def coupling_of_rows(self, n: int, norm: float, heaviest: float) -> float:
+        """The same as it shows in passes, of the rows as they are trained on.
+
+        norm, heaviest : the largest norm in the data (0: not known) and weight
+
+        Returns
+        -------
+        with L at most KINK for classifiers, and MARGINS for the logistic loss; inf where it is not known
+        """
+        if self.normalize == "rows":
+            norm = 1.0
+        elif self.normalize != "none" or norm == 0.0:
+            return math.inf
+        loss = losses.loss(self.loss, self.loss_parameter)
+        curvature = min(loss.smoothness, KINK) if loss.classifier else loss.smoothness
+        bias = self.bias or 0.0
+        return self._over_strength(
+            (MARGINS if loss.logistic else curvature) * (norm * norm + bias * bias) * heaviest, n
+        )
+
+    def _over_strength(self, curvature: float, n: int) -> float:
+        return curvature / (self.strength(n) * (1.0 - self.l1_ratio) * n)
 
     def resolved_partition(self, n: int, d: int, *, unscaled: bool = False) -> Literal["examples", "features"]:
         """What to partition: what the objective allows, then whichever is fast.
@@ -338,7 +366,7 @@ class AlgorithmConfig:
     restart: Restart = option("gap", "rule by which momentum is dropped", choices=get_args(Restart))
     local_epochs: float | None = option(
         None,
-        "passes over its shard a worker makes in a round, may be less than 1 (default: --local-work)",
+        "passes over its shard a worker makes in a round, may be less than 1 (default: --local-work auto)",
         metavar="E",
         type=float,
     )
@@ -365,7 +393,7 @@ class AlgorithmConfig:
         False, "refuse what depends on clocks: the same bits again with as many workers and threads"
     )
     local_work: Literal["auto"] | None = option(
-        None, "rule for the passes in a round, instead of the two above", choices=("auto",)
+        None, "rule for the passes in a round, instead of --local-epochs and --round-seconds", choices=("auto",)
     )
     threads: int | None = option(
         None,

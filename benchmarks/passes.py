@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from acccocoa.config import LOCAL_EPOCHS_MAX
 from benchmarks import data as datasets
 from benchmarks.network import file
 from benchmarks.runs import RunFailed, train
@@ -48,8 +49,8 @@ def epochs_of(setting: str) -> list[str]:
         epochs = float(above) / float(below or 1)
     except (ValueError, ZeroDivisionError):
         raise click.BadParameter(f"{setting!r} is neither a number nor a fraction nor {DEFAULT!r}") from None
-    if not epochs > 0.0:
-        raise click.BadParameter(f"{setting!r} is not above 0")
+    if not 0.0 < epochs <= LOCAL_EPOCHS_MAX:
+        raise click.BadParameter(f"{setting!r} is not above 0 and at most {LOCAL_EPOCHS_MAX}")
     return ["--local-epochs", repr(epochs)]
 
 

@@ -72,6 +72,13 @@ class Saved:
     arrays: Mapping[str, NDArray[np.float64]]
 
     @property
+    def workers(self) -> int:
+        """How many there were."""
+        shards = self.objective["shards"]
+        assert isinstance(shards, list)
+        return len(shards)
+
+    @property
     def round(self) -> int:
         """The round that comes next."""
         return int(str(self.facts["round"]))

@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from acccocoa.config import OutputConfig, RecoveryConfig
@@ -38,6 +38,9 @@ def train(settings: Settings) -> int:
             stack.enter_context(checkpoint.claimed(recovery.checkpoint))
             saved = checkpoint.read(recovery.checkpoint) if recovery.resume else None
         job_id = saved.job_id if saved is not None else uuid.uuid4().hex[:12]
+        if saved is not None and settings.cluster.workers is None and settings.cluster.local is None:
+            # as many as began it, whatever this machine's cores and today's options would have made of the data
+            settings = replace(settings, cluster=replace(settings.cluster, local=saved.workers))
         trace_bytes = saved.trace_bytes if saved is not None else 0
         opened = open_job(stack, settings, manifest, job_id, trace_bytes, one_strength=True)
         cluster, shards, job, trace, progress = opened.cluster, opened.shards, opened.job, opened.trace, opened.progress
@@ -94,9 +97,10 @@ def train(settings: Settings) -> int:
                 try:
                     best = task.model_of(settings.objective, job, scaled.weights(training.model))
                     file.save(best, {"status": status})
-                    remedy = f"the best model so far is in {file.path}"
+                    kept = f"the best model so far is in {file.path}"
                 except UsageError as failed:
-                    remedy = f"nor could the best model so far be kept: {failed}"
+                    kept = f"nor could the best model so far be kept: {failed}"
+                remedy = f"{error.remedy}; {kept}" if error.remedy else kept
                 raise type(error)(error.offender, error.requirement, remedy) from error
             raise
         summary = _summary(settings, shards, begun, cluster, outcome, started - began)
@@ -138,6 +142,7 @@ class Identity:
         """That of this job."""
         algorithm = asdict(settings.algorithm)
         del algorithm["deterministic"]  # what it refuses decides about the bits, not that it does
+        del algorithm["local_work"]  # "auto" is what is done without it
         return cls(
             {
                 "loss": problem.loss_name,

@@ -342,7 +342,11 @@ class WorkerLink:
             try:
                 shard = self.describe(DESCRIBE_SECONDS)
                 if shard.content_hash != start.content_hash:
-                    raise WorkerRefused(str(self), "holds another shard than the lost worker")
+                    raise WorkerRefused(
+                        str(self),
+                        "holds another shard than the lost worker",
+                        "serve that one there, from the same file",
+                    )
                 self.start(start, shard)
             except ClusterError as error:
                 failures[address] = error

@@ -27,7 +27,7 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import is_narrow, worth_workers
+from coordinator.schedule import is_narrow, quickest_workers
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -44,12 +44,11 @@ and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 
 COARSE = 1e-3
 """Relative gap down to which that is so. To 1e-4 two workers need 80 passes and 1.28 s, one 23 and 0.55 s."""
 
-LOOSE = 0.05
-LOOSE_LOGISTIC = 0.2
-"""Where rows are coupled no more than that, further workers cost no passes where features are many, either (to 1e-3,
-passes and seconds of one and of two workers by coupling: logistic, rcv1-like 0.0125 4 and 0.30, 4 and 0.23; 0.125 4 and
-0.26, 3 and 0.16; 1.25 4 and 0.27, 13 and 0.57; words 0.004 4 and 0.71, 3 and 0.42; squared hinge, words 0.03 3 and
-0.36, 3 and 0.30; rcv1-like 0.1 3 and 0.15, 4 and 0.17). The logistic loss is hardly anywhere as curved as at most."""
+LOOSE = 0.08
+"""Up to that coupling of rows a second worker costs no passes where features are many, either; K do up to 2 / K of it.
+(To 1e-3, passes and seconds of one and of two workers by coupling: logistic, rcv1-like 0.005 4 and 0.30, 4 and 0.23;
+0.05 4 and 0.26, 3 and 0.16; 0.5 4 and 0.27, 13 and 0.57; words 0.002 4 and 0.71, 3 and 0.42; hinge, words 0.03 5 and
+0.66, 5 and 0.54; 0.3 4 and 0.41, 10 and 0.75; rcv1-like 0.1 4 and 0.18, 5 and 0.19; 0.3 4 and 0.19, 9 and 0.30.)"""
 
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
@@ -96,7 +95,7 @@ def check_sources(data: Sequence[str], config: ClusterConfig, reading: DataConfi
 
 
 def check_algorithm(settings: Settings) -> None:
-    """The algorithm goes with the objective, as far as that decides about the partition, the workers, and when to stop.
+    """The algorithm goes with the workers, with the rule to stop, and with the partition where that is sure already.
 
     Raises
     ------
@@ -171,7 +170,7 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
-def worth(settings: Settings, examples: Examples, by: str, one_strength: bool) -> int:
+def worthwhile_workers(settings: Settings, examples: Examples, by: str, one_strength: bool) -> int:
     """How many workers the data is worth, if there are cores enough. one_strength : the one that the settings say"""
     count = max(1, examples.nnz // ENTRIES_WORTH_A_WORKER)
     # several classes are solved at the same time anyway
@@ -181,13 +180,13 @@ def worth(settings: Settings, examples: Examples, by: str, one_strength: bool) -
         return count
     if is_narrow(examples.n, examples.d):
         return max(count, 2)
-    more = worth_workers(examples.nnz, examples.n, examples.d)
-    if more <= count or not one_strength or settings.reading.weights is not None:
+    quickest = quickest_workers(examples.nnz, examples.n, examples.d)
+    if quickest <= count or not one_strength or settings.reading.weights is not None:
         return count
     objective = settings.objective
-    norm, heaviest = float(row_norms(examples).max(initial=0.0)), max(1.0, *objective.label_weights.values(), 0.0)
-    loose = LOOSE_LOGISTIC if objective.loss == "logistic" else LOOSE
-    return more if task.coupling(objective, examples.n, norm, heaviest) <= loose else count
+    norm, heaviest = float(row_norms(examples).max(initial=0.0)), max([1.0, *objective.label_weights.values()])
+    coupling = objective.coupling_of_rows(examples.n, norm, heaviest)
+    return max(count, quickest if quickest * coupling <= 2 * LOOSE else int(2 * LOOSE / coupling))
 
 
 def _threads(settings: Settings, examples: Examples, cores: int) -> int:
@@ -265,7 +264,9 @@ def open_cluster(
     by, most = _divisible(settings, examples, config.local)
     task.check_wire(settings.algorithm, by_features=by == "features")
     threads = settings.algorithm.threads
-    count = config.local or max(1, min(cores // (threads or 1), most, worth(settings, examples, by, one_strength)))
+    count = config.local or max(
+        1, min(cores // (threads or 1), most, worthwhile_workers(settings, examples, by, one_strength))
+    )
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {report.counted(count, 'worker')}")

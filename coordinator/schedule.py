@@ -79,10 +79,10 @@ def automatic_epochs(
     The passes needed grow with p, with one block about as 1 + p / 8 (hinge at 1e-5, passes for p = 0.5, 1, 2, 4:
     news20-like 25, 27, 32, 36, covtype-like 23, 24, 28); with several blocks hardly where features are few and all rows
     share them, else much (K = 2, passes for p = 1/16, 1/8, 1/4, 1/2, 1: covtype-like 21, 20, 22, 22, 22, rcv1-like 7,
-    7, 8, 13, 23, news20-like 51, 75, 105, 144, 211), unless the rows are loosely coupled (logistic, K = 2, passes for p
-    = 1/4, 1, 2 by coupling: words 0.04: 4, 4, 4, 0.4: 6, 9, 18; rcv1-like 0.125: 4, 3, 6, 1.25: 7, 13, 28); a round
-    costs its messages whatever p is. From the size of the data and typical speeds, not from a clock: the same job takes
-    the same decision everywhere.
+    7, 8, 13, 23, news20-like 51, 75, 105, 144, 211), unless rows are coupled loosely (K = 2, passes for p = 1/4, 1 by
+    coupling: logistic, words 0.016 4, 4; 0.16 6, 9; rcv1-like 0.05 4, 3; 0.5 7, 13; hinge, words 0.03 4, 5; 0.3 6, 10;
+    rcv1-like 0.1 4, 5; 0.3 5, 9; 1 8, 23); a round costs its messages whatever p is. From the size of the data and
+    typical speeds, not from a clock: the same job takes the same decision everywhere.
 
     Parameters
     ----------
@@ -91,19 +91,20 @@ def automatic_epochs(
     loopback : all workers are on this machine
     together : problems whose rounds share the messages
     later : once many passes have been made, see lengthened
-    coupling : what dual coordinate ascent needs beyond one pass to gain a constant factor, in passes
+    coupling : see ObjectiveConfig.coupling_of_rows; a block's steps are the shorter the more blocks there are, as if
+        they were coupled so many times as much
     """
     a_pass = _pass_seconds(entries, rows) * workers / blocks
     messages = _messages(support, workers, loopback, together)
     if blocks == 1:
         kind = SINGLE_BLOCK_LATER if later else SINGLE_BLOCK
     else:
-        growth = LEAST_GROWTH if is_narrow(rows * workers, support) else GROWTH_BY_COUPLING * coupling
+        growth = LEAST_GROWTH if is_narrow(rows * workers, support) else GROWTH_BY_COUPLING * coupling * blocks
         kind = (min(MOST_GROWTH, max(LEAST_GROWTH, growth)), *SEVERAL_BLOCKS)
     return _balanced(a_pass, messages, kind)
 
 
-def worth_workers(entries: int, rows: int, support: int) -> int:
+def quickest_workers(entries: int, rows: int, support: int) -> int:
     """How many workers on this machine make the shortest rounds of one pass, where more of them cost no passes."""
     _, bandwidth = LOOPBACK
     return max(1, int(math.sqrt(_pass_seconds(entries, rows) * bandwidth / (2 * 8 * max(1, support)))))
@@ -185,8 +186,9 @@ SEVERAL_SCREENED = (1 / 2, 1.0, 8.0)
 
 LEAST_GROWTH = 1 / 4
 MOST_GROWTH = 4.0
-GROWTH_BY_COUPLING = 1.5
-"""How they grow with several blocks."""
+GROWTH_BY_COUPLING = 2.0
+"""With several blocks: by that times the coupling and the blocks, at least and at most by so much; where features are
+few by the least."""
 
 NARROW = 1 / 100
 """Features an example, up to which they are few."""

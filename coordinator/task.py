@@ -336,15 +336,6 @@ def _begun(
     return Begun(job, loop, training, epochs, ready)
 
 
-def coupling(objective: ObjectiveConfig, n: int, norm: float, heaviest: float) -> float:
-    """How much rows of that largest norm (0: not known) and weight are coupled, see ObjectiveConfig; inf: not known."""
-    if objective.normalize == "rows":
-        norm = 1.0
-    elif objective.normalize != "none" or norm == 0.0:
-        return math.inf
-    return objective.coupling(n, math.hypot(norm, objective.bias or 0.0) * math.sqrt(heaviest))
-
-
 def _epochs(
     settings: Settings,
     job: Job,
@@ -367,10 +358,10 @@ def _epochs(
             entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
         )
         return epochs, epochs
-    of_rows = math.inf
+    coupling = math.inf
     if not job.by_features:
         norm = Sizes.together([shard.sizes for shard in shards]).norm_largest
-        of_rows = coupling(settings.objective, job.n, norm, job.weight_bound)
+        coupling = settings.objective.coupling_of_rows(job.n, norm, job.weight_bound)
     first, longest = (
         automatic_epochs(
             entries=entries,
@@ -381,7 +372,7 @@ def _epochs(
             loopback=loopback,
             together=together,
             later=later,
-            coupling=of_rows,
+            coupling=coupling,
         )
         for later in (False, True)
     )

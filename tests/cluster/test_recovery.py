@@ -207,6 +207,17 @@ def test_by_features_the_best_model_is_written_too_when_a_worker_stays_away(
     assert min(abs(np.array(primals) - recompute.primal("squared", 1e-5, table, w, 0.5))) <= 1e-12
 
 
+def test_a_worker_that_comes_back_with_another_shard_is_told_which(arena: MakeArena, covtype_like: Path) -> None:
+    some = arena(covtype_like)
+    coordinator = some.train(*HINGE, "--worker-patience", "4")
+    some.wait_round(50, coordinator)
+    some.workers[1].kill()
+    some.start("serve", f"{covtype_like}#0/3", "--listen", some.addresses[1], "--threads", 1)
+    assert coordinator.wait(34.0) == 5
+    assert "(holds another shard than the lost worker); serve that one there" in coordinator.stderr
+    assert f"the best model so far is in {some.model}" in coordinator.stderr
+
+
 def test_a_worker_that_stands_still_for_good_ends_the_run(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
     coordinator = some.train(*HINGE, *QUICK, "--worker-patience", "2")
@@ -712,6 +723,19 @@ def test_local_workers_are_started_again(launch: Launcher, covtype_like: Path) -
     assert result["reconnects"] == 1
     assert (result["rounds"], result["resyncs"]) == (before["rounds"], 0)
     assert (launch.directory / "model").read_bytes() == model
+
+
+def test_resume_starts_as_many_local_workers_as_there_were(launch: Launcher, covtype_like: Path) -> None:
+    # the data is worth one, and so it was not cut as it is now without --local
+    job = ("train", covtype_like, *HINGE, "--json", "--checkpoint", launch.directory / "checkpoint")
+    begun = json.loads(launch.run("coordinator", *job, "--local", 2, "--max-rounds", 20).stdout)
+    assert (begun["status"], begun["workers"]) == ("max_rounds", 2)
+    assert json.loads(launch.run("coordinator", "train", covtype_like, *HINGE, "--json").stdout)["workers"] == 1
+    resumed = launch.run("coordinator", *job, "--resume", seconds=120.0)
+    assert resumed.exit_code == 0, resumed.stderr
+    result = json.loads(resumed.stdout)
+    assert (result["status"], result["workers"]) == ("converged", 2)
+    assert result["rounds"] > 20
 
 
 def test_a_killed_coordinator_takes_its_local_workers_along_and_is_resumed(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from liblinear import liblinearutil
 
-from acccocoa import model
+from acccocoa import model, synthetic
 from coordinator.predict import predict as predict_command
 from tests.integration.data import load, only_json, sidecar, sparse_text, weights
 from tests.integration.processes import Launcher
@@ -158,6 +158,23 @@ def test_the_threads_a_worker_has_by_itself_change_no_bit(launch: Launcher, spar
     figures = ("primal", "dual", "rounds", "data_passes", "restarts")
     assert {figure: own[figure] for figure in figures} == {figure: one[figure] for figure in figures}
     assert (launch.directory / "own").read_bytes() == (launch.directory / "one").read_bytes()
+
+
+def test_rounds_are_as_long_as_the_coupling_of_rows_allows(launch: Launcher) -> None:
+    synthetic.write("rcv1", 14_000, 2000, 1, launch.directory / "x")
+    train = ("train", "x", "--local", 2, "--threads", 1, "--max-rounds", 1, "--json", "--quiet")
+
+    def passes(*objective: object) -> float:
+        done = launch.run("coordinator", *train, *objective)
+        assert done.exit_code == 3, done.stderr
+        return float(json.loads(done.stdout)["local_epochs"])
+
+    logistic = ("--loss", "logistic", "--tol", 1e-12)
+    assert passes(*logistic, "--lam", 1e-2) == 1.0
+    assert passes(*logistic, "--lam", 1e-7) == 0.5
+    assert passes(*logistic, "--lam", 1e-2, "--class-weight", "1=100000") == 0.5
+    assert passes("--loss", "hinge", "--lam", 1e-2, "--tol", 1e-12) == 1.0
+    assert passes("--loss", "hinge", "--lam", 1e-5, "--tol", 1e-12) == 0.5
 
 
 def test_positive_label(launch: Launcher) -> None:

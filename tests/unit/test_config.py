@@ -1,6 +1,7 @@
 """Settings are checked where they are made; the objective they stand for."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -149,6 +150,31 @@ def test_the_scale_of_features_decides_only_where_both_partitions_can_be_had(
     if asks:
         assert objective.resolved_partition(100, 10) == "examples"
         assert objective.resolved_partition(100, 10, unscaled=True) == "features"
+
+
+@pytest.mark.parametrize(
+    ("values", "norm", "heaviest", "expected"),
+    [
+        ({}, 2.0, 1.0, 4.0),
+        ({}, 0.0, 1.0, math.inf),
+        ({}, 2.0, 3.0, 12.0),
+        ({"bias": 1.5}, 2.0, 1.0, 6.25),
+        ({"normalize": "rows"}, 2.0, 1.0, 1.0),
+        ({"normalize": "rows", "bias": 1.0}, 0.0, 2.0, 4.0),
+        ({"normalize": "features-std"}, 2.0, 1.0, math.inf),
+        ({"loss": "hinge"}, 2.0, 1.0, 4.0),
+        ({"loss": "smoothed_hinge", "loss_parameter": 1e-3}, 2.0, 1.0, 4.0),
+        ({"loss": "smoothed_hinge", "loss_parameter": 4.0}, 2.0, 1.0, 0.5),
+        ({"loss": "logistic"}, 2.0, 1.0, 0.2),
+        ({"loss": "squared"}, 2.0, 1.0, 2.0),
+        ({"loss": "epsilon_insensitive"}, 2.0, 1.0, math.inf),
+    ],
+)
+def test_the_coupling_of_rows_as_they_are_trained_on(
+    values: dict[str, Any], norm: float, heaviest: float, expected: float
+) -> None:
+    objective = ObjectiveConfig(**{"loss": "squared_hinge", "lam": 0.02, **values})
+    assert objective.coupling_of_rows(100, norm, heaviest) == pytest.approx(expected)
 
 
 def test_the_coupling_is_that_of_the_data_in_any_unit() -> None:

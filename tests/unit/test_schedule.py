@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from coordinator.schedule import automatic_epochs, is_narrow, lengthened, plan_work, screened_epochs, worth_workers
+from coordinator.schedule import automatic_epochs, is_narrow, lengthened, plan_work, quickest_workers, screened_epochs
 
 
 def epochs(entries: int, rows: int, support: int, k: int, loopback: bool = True) -> float:
@@ -49,17 +49,18 @@ def test_several_blocks_make_rounds_of_less_than_a_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("coupling", "expected"), [(0.0, 1.0), (0.125, 1.0), (0.4, 1.0), (1.25, 0.5), (3.0, 0.25), (float("inf"), 0.25)]
+    ("coupling", "expected"), [(0.0, 1.0), (0.05, 1.0), (0.2, 1.0), (0.5, 0.5), (1.0, 0.25), (float("inf"), 0.25)]
 )
 def test_several_blocks_make_longer_rounds_the_looser_rows_are_coupled(coupling: float, expected: float) -> None:
     assert automatic_epochs(RCV1[0] // 2, RCV1[1] // 2, RCV1[2], 2, 2, True, coupling=coupling) == expected
+    assert automatic_epochs(RCV1[0] // 4, RCV1[1] // 4, RCV1[2], 4, 4, True, coupling=coupling) >= expected
     assert automatic_epochs(*RCV1, 1, 1, True, coupling=coupling) == 1.0
 
 
 def test_more_workers_are_worth_it_until_their_messages_take_as_long() -> None:
-    assert [worth_workers(*data) for data in (NEWS20, RCV1)] == [1, 3]
-    assert worth_workers(4 * RCV1[0], 4 * RCV1[1], RCV1[2]) == 7
-    assert worth_workers(0, 0, 0) == 1
+    assert [quickest_workers(*data) for data in (NEWS20, RCV1)] == [1, 3]
+    assert quickest_workers(4 * RCV1[0], 4 * RCV1[1], RCV1[2]) == 7
+    assert quickest_workers(0, 0, 0) == 1
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
