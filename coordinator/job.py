@@ -42,7 +42,7 @@ def train(settings: Settings) -> int:
             # as many as began it, whatever this machine's cores and today's options would have made of the data
             settings = replace(settings, cluster=replace(settings.cluster, local=saved.workers))
         trace_bytes = saved.trace_bytes if saved is not None else 0
-        opened = open_job(stack, settings, manifest, job_id, trace_bytes, one_strength=True)
+        opened = open_job(stack, settings, manifest, job_id, trace_bytes)
         cluster, shards, job, trace, progress = opened.cluster, opened.shards, opened.job, opened.trace, opened.progress
         if file is not None:
             stack.enter_context(file.room(job.d + 1))
@@ -156,7 +156,11 @@ class Identity:
                 "label_weights": [list(entry) for entry in sorted(job.label_weights.items())],
                 "shards": [shard.content_hash for shard in shards],
             },
-            {**algorithm, "blocks": [shard.blocks for shard in shards]},
+            {
+                **algorithm,
+                "blocks": [shard.blocks for shard in shards],
+                "in_one_block": task.in_one_block(settings, shards, task.Posed(job, problem)),
+            },
         )
 
     def same_objective(self, saved: checkpoint.Saved, recovery: RecoveryConfig) -> bool:

@@ -17,7 +17,7 @@ from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
-from acccocoa.statistics import feature_sizes, row_norms
+from acccocoa.statistics import feature_sizes
 from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, kernels, report, task
 from coordinator.cluster import Cluster
@@ -27,7 +27,7 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import is_narrow, quickest_workers
+from coordinator.schedule import COARSE, is_narrow
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -40,15 +40,6 @@ ENTRIES_WORTH_A_SECOND = 2_000_000
 """Where features are so few that all rows share them a second worker costs few passes, and is worth it from here on
 (hinge, lam 1e-5, two against one: covtype-like 22 passes and 0.29 s against 16 and 0.38 s, kdd99 7 and 0.19 s against 6
 and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 22, 41, 81 for K = 1, 2, 4, 8)."""
-
-COARSE = 1e-3
-"""Relative gap down to which that is so. To 1e-4 two workers need 80 passes and 1.28 s, one 23 and 0.55 s."""
-
-LOOSE = 0.08
-"""Up to that coupling of rows a second worker costs no passes where features are many, either; K do up to 2 / K of it.
-(To 1e-3, passes and seconds of one and of two workers by coupling: logistic, rcv1-like 0.005 4 and 0.30, 4 and 0.23;
-0.05 4 and 0.26, 3 and 0.16; 0.5 4 and 0.27, 13 and 0.57; words 0.002 4 and 0.71, 3 and 0.42; hinge, words 0.03 5 and
-0.66, 5 and 0.54; 0.3 4 and 0.41, 10 and 0.75; rcv1-like 0.1 4 and 0.18, 5 and 0.19; 0.3 4 and 0.19, 9 and 0.30.)"""
 
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
@@ -170,23 +161,13 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
-def worthwhile_workers(settings: Settings, examples: Examples, by: str, one_strength: bool) -> int:
-    """How many workers the data is worth, if there are cores enough. one_strength : the one that the settings say"""
-    count = max(1, examples.nnz // ENTRIES_WORTH_A_WORKER)
+def _worth(settings: Settings, examples: Examples, by: str) -> int:
+    """How many workers the data is worth, if there are cores enough."""
+    narrow = by == "examples" and is_narrow(examples.n, examples.d)
     # several classes are solved at the same time anyway
-    if by != "examples" or settings.objective.multiclass != "none" or settings.stop.tol < COARSE:
-        return count
-    if examples.nnz < ENTRIES_WORTH_A_SECOND:
-        return count
-    if is_narrow(examples.n, examples.d):
-        return max(count, 2)
-    quickest = quickest_workers(examples.nnz, examples.n, examples.d)
-    if quickest <= count or not one_strength or settings.reading.weights is not None:
-        return count
-    objective = settings.objective
-    norm, heaviest = float(row_norms(examples).max(initial=0.0)), max([1.0, *objective.label_weights.values()])
-    coupling = objective.coupling_of_rows(examples.n, norm, heaviest)
-    return max(count, quickest if quickest * coupling <= 2 * LOOSE else int(2 * LOOSE / coupling))
+    single, coarse = settings.objective.multiclass == "none", settings.stop.tol >= COARSE
+    second = narrow and single and coarse and examples.nnz >= ENTRIES_WORTH_A_SECOND
+    return max(2 if second else 1, examples.nnz // ENTRIES_WORTH_A_WORKER)
 
 
 def _threads(settings: Settings, examples: Examples, cores: int) -> int:
@@ -196,9 +177,9 @@ def _threads(settings: Settings, examples: Examples, cores: int) -> int:
 
 
 def open_cluster(
-    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str, one_strength: bool
+    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str
 ) -> tuple[Cluster, list[ShardDescription]]:
-    """Connect to the workers, started here if need be; they end with the stack. one_strength : as for open_job"""
+    """Connect to the workers, started here if need be; they end with the stack."""
     config = settings.cluster
     cores = len(os.sched_getaffinity(0))
 
@@ -264,9 +245,7 @@ def open_cluster(
     by, most = _divisible(settings, examples, config.local)
     task.check_wire(settings.algorithm, by_features=by == "features")
     threads = settings.algorithm.threads
-    count = config.local or max(
-        1, min(cores // (threads or 1), most, worthwhile_workers(settings, examples, by, one_strength))
-    )
+    count = config.local or max(1, min(cores // (threads or 1), most, _worth(settings, examples, by)))
     if count > most:
         raise UsageError(f"--local {count}", f"there are only {most} {by}", "use fewer workers")
     progress.stage(f"starting {report.counted(count, 'worker')}")
@@ -330,16 +309,9 @@ def check(settings: Settings) -> tuple[ModelFile | None, Manifest | None]:
 
 
 def open_job(
-    stack: ExitStack,
-    settings: Settings,
-    manifest: Manifest | None,
-    job_id: str,
-    trace_bytes: int = 0,
-    one_strength: bool = False,
+    stack: ExitStack, settings: Settings, manifest: Manifest | None, job_id: str, trace_bytes: int = 0
 ) -> Opened:
-    """Open the cluster, until the stack is closed.
-
-    trace_bytes : of an earlier trace to keep;  one_strength : the settings' is the only one that will be solved for
+    """Open the cluster, until the stack is closed. trace_bytes : of an earlier trace to keep
 
     Until then inner products have one thread: theirs go on spinning for a while on cores that workers of this machine
     need, and how many there are decides about the last bits.
@@ -352,7 +324,7 @@ def open_job(
     interruption = stack.enter_context(interruptible())
     service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
     trace, progress, found = task.observers(stack, settings, service, trace_bytes)
-    cluster, shards = open_cluster(stack, settings, progress, job_id, one_strength)
+    cluster, shards = open_cluster(stack, settings, progress, job_id)
     cluster.while_waiting = interruption.announcer(progress.stage)
     job = task.describe(settings, shards, job_id, manifest)
     return Opened(interruption, service, trace, progress, found, cluster, shards, job)

@@ -33,6 +33,7 @@ from coordinator.schedule import (
     Spacing,
     Work,
     automatic_epochs,
+    blocks_are_free,
     is_narrow,
     lengthened,
     plan_work,
@@ -220,23 +221,14 @@ def begin(
 ) -> list[Begun]:
     """Begin the problems with every worker, to be solved at the same time.
 
-    A worker's shard stays whole, as every further block of the partition would cost passes: where there are as many
-    problems as it has threads, they solve one each; where features are left out, what takes time is the certificate,
-    which threads compute together without blocks; and where features are many, or nobody said how many threads there
-    are to be, one solves, another computes the certificate meanwhile.
-
     Parameters
     ----------
     posed : they differ in nothing but the labels
     stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
-    threads = max(shard.blocks for shard in shards)
-    screened = all(_screening(settings, each) is not None for each in posed)
-    unsaid = settings.cluster.workers is None and settings.algorithm.threads is None
-    wide = not is_narrow(posed[0].job.coordinates, posed[0].job.shared)
-    in_one_block = threads > 1 and (screened or len(posed) >= threads or unsaid or wide)
-    if in_one_block:
+    whole = in_one_block(settings, shards, posed[0], stop, len(posed))
+    if whole:
         posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
     ready = cluster.start(
         shards,
@@ -249,7 +241,7 @@ def begin(
         scaling=scaled,
         shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
-        in_one_block=in_one_block,
+        in_one_block=whole,
     )
     begun = [
         _begun(
@@ -262,12 +254,49 @@ def begin(
             interrupted,
             stop or settings.stop,
             left_out,
-            beside=in_one_block and len(posed) == 1,
+            beside=whole and len(posed) == 1,
         )
         for each in posed
     ]
     cluster.give_up = lambda: any(each.training.limit() in ("interrupted", "max_seconds") for each in begun)
     return begun
+
+
+def in_one_block(
+    settings: Settings,
+    shards: Sequence[ShardDescription],
+    posed: Posed,
+    stop: StopConfig | None = None,
+    together: int = 1,
+) -> bool:
+    """A worker's threads share its shard as one block of the partition: one solves, others compute certificates.
+
+    Else each has a block of its own.
+
+    Parameters
+    ----------
+    posed : one of the problems;  together : how many there are;  stop : as for `begin`
+    """
+    threads, job = max(shard.blocks for shard in shards), posed.job
+    if threads == 1:
+        return False
+    if together >= threads:  # a problem each
+        return True
+    if _screening(settings, posed) is not None:  # what takes time is the certificate
+        return True
+    if is_narrow(job.coordinates, job.shared):
+        # blocks cost some passes, and save about what they cost: as the user says
+        return settings.cluster.workers is None and settings.algorithm.threads is None
+    entries, tol = max(shard.nnz for shard in shards), (stop or settings.stop).tol
+    return not blocks_are_free(entries, job.blocks, _coupling(settings, shards, job), tol)
+
+
+def _coupling(settings: Settings, shards: Sequence[ShardDescription], job: Job) -> float:
+    """Of rows, where they are examples; see ObjectiveConfig.coupling_of_rows."""
+    if job.by_features:
+        return math.inf
+    norm = Sizes.together([shard.sizes for shard in shards]).norm_largest
+    return settings.objective.coupling_of_rows(job.n, norm, job.weight_bound)
 
 
 def _screening(settings: Settings, posed: Posed) -> float | None:
@@ -358,10 +387,6 @@ def _epochs(
             entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
         )
         return epochs, epochs
-    coupling = math.inf
-    if not job.by_features:
-        norm = Sizes.together([shard.sizes for shard in shards]).norm_largest
-        coupling = settings.objective.coupling_of_rows(job.n, norm, job.weight_bound)
     first, longest = (
         automatic_epochs(
             entries=entries,
@@ -372,7 +397,7 @@ def _epochs(
             loopback=loopback,
             together=together,
             later=later,
-            coupling=coupling,
+            coupling=_coupling(settings, shards, job),
         )
         for later in (False, True)
     )

@@ -160,21 +160,40 @@ def test_the_threads_a_worker_has_by_itself_change_no_bit(launch: Launcher, spar
     assert (launch.directory / "own").read_bytes() == (launch.directory / "one").read_bytes()
 
 
-def test_rounds_are_as_long_as_the_coupling_of_rows_allows(launch: Launcher) -> None:
-    synthetic.write("rcv1", 14_000, 2000, 1, launch.directory / "x")
-    train = ("train", "x", "--local", 2, "--threads", 1, "--max-rounds", 1, "--json", "--quiet")
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows in the likeness of rcv1 with 2.2 million entries, and too many features for all rows to share them."""
+    path = tmp_path_factory.mktemp("wide") / "wide.txt"
+    synthetic.write("rcv1", 30_000, 2000, 1, path)
+    return path
 
-    def passes(*objective: object) -> float:
-        done = launch.run("coordinator", *train, *objective)
+
+LOGISTIC = ("--loss", "logistic", "--lam", 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("objective", "passes", "blocks"),
+    [
+        (LOGISTIC, 1.0, 2),
+        ((*LOGISTIC, "--tol", 1e-4), 1.0, 1),
+        ((*LOGISTIC, "--class-weight", "1=100000"), 0.5, 1),
+        (("--loss", "logistic", "--lam", 1e-7), 0.5, 1),
+        (("--loss", "hinge", "--lam", 1e-2), 1.0, 2),
+        (("--loss", "hinge", "--lam", 1e-5), 0.5, 1),
+    ],
+    ids=lambda value: " ".join(map(str, value[1:])) if isinstance(value, tuple) else "",
+)
+def test_rounds_and_blocks_follow_from_how_much_rows_are_coupled(
+    objective: tuple[object, ...], passes: float, blocks: int, launch: Launcher, wide: Path
+) -> None:
+    def trained(*how: object) -> Any:
+        done = launch.run("coordinator", "train", wide, *objective, *how, "--max-rounds", 1, "--json", "--quiet")
         assert done.exit_code == 3, done.stderr
-        return float(json.loads(done.stdout)["local_epochs"])
+        return json.loads(done.stdout)
 
-    logistic = ("--loss", "logistic", "--tol", 1e-12)
-    assert passes(*logistic, "--lam", 1e-2) == 1.0
-    assert passes(*logistic, "--lam", 1e-7) == 0.5
-    assert passes(*logistic, "--lam", 1e-2, "--class-weight", "1=100000") == 0.5
-    assert passes("--loss", "hinge", "--lam", 1e-2, "--tol", 1e-12) == 1.0
-    assert passes("--loss", "hinge", "--lam", 1e-5, "--tol", 1e-12) == 0.5
+    assert trained("--local", 2, "--threads", 1)["local_epochs"] == passes
+    # sigma' = gamma K
+    assert trained("--local", 1, "--threads", 2)["sigma"] == blocks
 
 
 def test_positive_label(launch: Launcher) -> None:

@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 
-from coordinator.schedule import automatic_epochs, is_narrow, lengthened, plan_work, quickest_workers, screened_epochs
+from coordinator.schedule import (
+    COARSE,
+    LOOSE,
+    WORTH_BLOCKS,
+    automatic_epochs,
+    blocks_are_free,
+    is_narrow,
+    lengthened,
+    plan_work,
+    screened_epochs,
+)
 
 
 def epochs(entries: int, rows: int, support: int, k: int, loopback: bool = True) -> float:
@@ -57,10 +67,13 @@ def test_several_blocks_make_longer_rounds_the_looser_rows_are_coupled(coupling:
     assert automatic_epochs(*RCV1, 1, 1, True, coupling=coupling) == 1.0
 
 
-def test_more_workers_are_worth_it_until_their_messages_take_as_long() -> None:
-    assert [quickest_workers(*data) for data in (NEWS20, RCV1)] == [1, 3]
-    assert quickest_workers(4 * RCV1[0], 4 * RCV1[1], RCV1[2]) == 7
-    assert quickest_workers(0, 0, 0) == 1
+def test_blocks_are_free_where_rows_are_coupled_loosely() -> None:
+    entries = WORTH_BLOCKS
+    assert blocks_are_free(entries, 2, LOOSE / 2, COARSE)
+    assert not blocks_are_free(entries, 3, LOOSE / 2, COARSE)
+    assert not blocks_are_free(entries, 2, LOOSE / 2, COARSE / 2)
+    assert not blocks_are_free(entries - 1, 2, LOOSE / 2, COARSE)
+    assert not blocks_are_free(entries, 2, float("inf"), 1.0)
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
