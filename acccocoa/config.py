@@ -397,8 +397,8 @@ class AlgorithmConfig:
     )
     threads: int | None = option(
         None,
-        "threads of each worker started by --local; where features are few each solves a block; by default it has "
-        "cores / K, of which one solves and the others compute certificates, with --multiclass ovr a class each",
+        "threads of each worker started by --local [cores / K]; each solves a block where features are few or lam n is "
+        "large, else one solves and the others compute certificates; with --multiclass ovr a class each",
         metavar="T",
         type=int,
     )
