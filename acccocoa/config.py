@@ -35,13 +35,13 @@ FOLDS_MAX = 1000
 """Of cross-validation: each is trained without, and none should be empty."""
 
 LOCAL_EPOCHS_MAX = 1000
+"""Passes in one round: the order of visits is held in memory, and no round is worth more."""
 
 KINK = 2.0
-"""Curvature that a hinge counts with: it costs about as many passes as the squared one."""
+"""Curvature that a classifier's loss counts with at most: a hinge costs about as many passes as the squared one."""
 
 MARGINS = 0.1
 """Curvature that the logistic loss counts with: 1/4 it has only where the margin is 0."""
-"""Passes in one round: the order of visits is held in memory, and no round is worth more."""
 
 
 def _positive(flag: str, value: float | None) -> None:
@@ -397,8 +397,8 @@ class AlgorithmConfig:
     )
     threads: int | None = option(
         None,
-        "threads of each worker started by --local [cores / K]; each solves a block where features are few or lam n is "
-        "large, else one solves and the others compute certificates; with --multiclass ovr a class each",
+        "threads of each worker started by --local [cores / K]: one solves, the others compute certificates, or each a "
+        "block where lam n is large, or features are few and this option is given, or a label with --multiclass ovr",
         metavar="T",
         type=int,
     )

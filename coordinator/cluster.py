@@ -203,13 +203,13 @@ class Cluster:
         scaling: Scaling = AS_IT_IS,
         shrinking: bool = False,
         fold: Fold | None = None,
-        in_one_block: bool = False,
+        blocks: Sequence[int],
     ) -> bool:
         """Begin the job with every worker, or go on with it; True when all can begin that round without a resync.
 
         posed : the problems, which differ in nothing but the labels, and their data
         fold : of the examples, to be left out
-        in_one_block : every worker's threads solve several problems at the same time instead of blocks
+        blocks : of every worker, in rank order: what its shard is cut into, see task.in_one_block
         """
         job, _ = posed[0]
         if scaling.divisors is not None:
@@ -242,7 +242,7 @@ class Cluster:
                     rank=link.rank,
                     seed=seed,
                     shrinking=shrinking,
-                    in_one_block=in_one_block,
+                    blocks=blocks[link.rank],
                     shared=job.shared,
                     problems=problems,
                     content_hash=shards[link.rank].content_hash,

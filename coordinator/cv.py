@@ -58,12 +58,13 @@ def run(settings: Settings, path: PathConfig, cv: CvConfig) -> int:
                 replace(objective, lam=best["lam"], C=None), opened.job, about={"lam": best["lam"], "fold": None}
             )
             outcomes.append(chosen.outcome)
+        algorithm = task.algorithm_summary(first.begun, settings, opened.shards)
         summary = {
             "status": task.worst_status(outcome.status for outcome in outcomes),
             "deterministic": all(outcome.deterministic for outcome in outcomes),
             **opened.summary(),
             **data,
-            **task.algorithm_summary(first.begun, settings, opened.shards),
+            **{name: value for name, value in algorithm.items() if name not in task.OF_A_RUN},
             "folds": cv.folds,
             "fold_sizes": split.sizes,
             "points": points,

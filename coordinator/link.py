@@ -283,17 +283,11 @@ class WorkerLink:
         buckets = tuple(started.buckets)
         if (
             started.support.length > shard.d + start.HasField("bias")
-            or len(buckets) != (1 if start.in_one_block else shard.blocks)
+            or len(buckets) != start.blocks
             or min(buckets) < 1
             or len(started.positions) != len(start.problems)
         ):
             raise WorkerRefused(str(self), "announced a support, blocks or positions that do not fit its shard and job")
-        if self.buckets and buckets != self.buckets:
-            raise WorkerRefused(
-                str(self),
-                f"came back with {len(buckets)} blocks, the job was begun with {len(self.buckets)}",
-                "start it with the same --threads",
-            )
         support = self._receive_array(started.support, np.dtype(np.uint32), int(started.support.length))
         if len(support) and int(support.max()) >= start.shared:
             raise WorkerRefused(str(self), "announced a support beyond the length of the shared vector")
@@ -353,8 +347,10 @@ class WorkerLink:
             else:
                 return
         self.address = home
+        # who was there and is not fit tells more than who was not there
+        refused = next((error for error in failures.values() if isinstance(error, WorkerRefused)), None)
         nowhere = WorkerLost(str(self), "is nowhere to be found")
-        raise failures.get(home, next(reversed(failures.values()), nowhere))
+        raise refused or failures.get(home, next(reversed(failures.values()), nowhere))
 
     def start_over(self) -> None:
         """Give up the stream and connect anew, to the same address."""

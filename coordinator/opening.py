@@ -171,7 +171,7 @@ def _worth(settings: Settings, examples: Examples, by: str) -> int:
 
 
 def _threads(settings: Settings, examples: Examples, cores: int) -> int:
-    """Of a worker that has so many cores: a problem each where there are several, else all, for certificates."""
+    """Of a worker that has so many cores: a problem each where there are several, else all."""
     labels = len(np.unique(examples.labels)) if settings.objective.multiclass == "ovr" else 2
     return max(1, min(cores, labels) if labels > 2 else cores)
 

@@ -67,11 +67,12 @@ def run(settings: Settings, path: PathConfig) -> int:
             began = time.monotonic()
             objective = replace(settings.objective, lam=lam)
             solved = opened.solve(objective, opened.job, warm=k > 0, about={"lam": lam})
-            algorithm = algorithm or task.algorithm_summary(solved.begun, settings, opened.shards)
+            algorithm = task.algorithm_summary(solved.begun, settings, opened.shards)
             point = {
                 "lam": lam,
                 **task.run_summary(solved.outcome),
                 "nonzeros": int(np.count_nonzero(solved.w[: opened.job.d])),
+                **{name: algorithm.pop(name) for name in task.OF_A_RUN},
                 "solve_seconds": time.monotonic() - began,
                 "model": None if model is None else model.path,
             }

@@ -94,7 +94,7 @@ def automatic_epochs(
     coupling : see ObjectiveConfig.coupling_of_rows; a block's steps are the shorter the more blocks there are, as if
         they were coupled so many times as much
     """
-    a_pass = _pass_seconds(entries, rows) * workers / blocks
+    a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) * workers / blocks
     messages = _messages(support, workers, loopback, together)
     if blocks == 1:
         kind = SINGLE_BLOCK_LATER if later else SINGLE_BLOCK
@@ -104,14 +104,16 @@ def automatic_epochs(
     return _balanced(a_pass, messages, kind)
 
 
-def blocks_are_free(entries: int, blocks: int, coupling: float, tol: float) -> bool:
-    """So many blocks, of which one worker's have so many entries, cost hardly any passes until that relative gap."""
-    return entries >= WORTH_BLOCKS and blocks * coupling <= LOOSE and tol >= COARSE
+def blocks_are_free(threads: int, blocks: int, entries: int, shared: int, coupling: float, tol: float) -> bool:
+    """A block for each of a worker's threads costs hardly any passes until that relative gap, and less than it saves.
 
-
-def _pass_seconds(entries: int, rows: int) -> float:
-    """What the local solver takes for a pass over so much."""
-    return ENTRY_SECONDS * entries + ROW_SECONDS * rows
+    Parameters
+    ----------
+    threads, entries : of the worker with the most;  blocks : of all workers together
+    shared : length of the shared vector, of which every block has one of its own
+    """
+    worth = entries >= threads * WORTH_A_BLOCK and entries >= threads * ENTRIES_WORTH_A_VECTOR * min(shared, entries)
+    return worth and blocks * coupling <= LOOSE and tol >= COARSE
 
 
 def lengthened(epochs: float, longest: float, passes: float) -> float:
@@ -198,8 +200,9 @@ LOOSE = 0.16
 two threads: logistic, lam 1e-4, rcv1-like 0.27 and 0.23 s, words 0.73 and 0.41, news20-like 0.49 and 0.45, debdesc 0.23
 and 0.22; 1e-5, debdesc 0.30 and 0.24; hinge, 1e-4, words 0.68 and 0.44. For passes see automatic_epochs.)"""
 
-WORTH_BLOCKS = 1 << 21
-"""Entries of a shard from which on a round takes longer than what it costs to share it among threads."""
+WORTH_A_BLOCK = 1 << 20
+ENTRIES_WORTH_A_VECTOR = 2
+"""Entries that a block has at least, and for each that its vectors have: making and adding these up costs, too."""
 
 NARROW = 1 / 100
 """Features an example, up to which they are few."""

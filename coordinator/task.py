@@ -227,9 +227,9 @@ def begin(
     stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
-    whole = in_one_block(settings, shards, posed[0], stop, len(posed))
-    if whole:
-        posed = [replace(each, job=replace(each.job, blocks=len(shards))) for each in posed]
+    whole = any(in_one_block(settings, shards, each, stop, len(posed)) for each in posed)
+    blocks = [1 if whole else shard.blocks for shard in shards]
+    posed = [replace(each, job=replace(each.job, blocks=sum(blocks))) for each in posed]
     ready = cluster.start(
         shards,
         [(each.job, each.problem) for each in posed],
@@ -241,7 +241,7 @@ def begin(
         scaling=scaled,
         shrinking=settings.algorithm.shrinks,
         fold=None if left_out is None else left_out.fold,
-        in_one_block=whole,
+        blocks=blocks,
     )
     begun = [
         _begun(
@@ -287,8 +287,14 @@ def in_one_block(
     if is_narrow(job.coordinates, job.shared):
         # blocks cost some passes, and save about what they cost: as the user says
         return settings.cluster.workers is None and settings.algorithm.threads is None
-    entries, tol = max(shard.nnz for shard in shards), (stop or settings.stop).tol
-    return not blocks_are_free(entries, job.blocks, _coupling(settings, shards, job), tol)
+    return not blocks_are_free(
+        threads,
+        job.blocks,
+        max(shard.nnz for shard in shards),
+        job.shared,
+        _coupling(settings, shards, job),
+        (stop or settings.stop).tol,
+    )
 
 
 def _coupling(settings: Settings, shards: Sequence[ShardDescription], job: Job) -> float:
@@ -512,6 +518,10 @@ def run_summary(outcome: Outcome) -> dict[str, Any]:
         "widened": outcome.widened,
         "deterministic": outcome.deterministic,
     }
+
+
+OF_A_RUN = ("sigma", "local_epochs", "passes_a_round")
+"""What of it differs from one lam to another."""
 
 
 def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDescription]) -> dict[str, Any]:

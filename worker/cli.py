@@ -40,7 +40,8 @@ def main() -> None:
     default=len(os.sched_getaffinity(0)),
     show_default="one a core",
     type=click.IntRange(1, THREADS_MAX),
-    help="one solves and the others compute certificates, or all solve, as blocks, where features are few",
+    help="one solves and the others compute certificates, or each a block where features are few or lam n is large, or "
+    "a label with --multiclass ovr",
 )
 @click.option(
     "--zero-based",

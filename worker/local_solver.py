@@ -96,7 +96,7 @@ class LocalSolver:
     shard : the data;  problem : what is to be minimised
     positive_label : for classifiers, the label that is +1
     rank, seed : of this worker and of the job; they determine the order of visits
-    pool : at least as many threads as the shard has blocks, and as `threads`
+    pool : at least `threads` threads
     label_weights : by examples, of labels whose examples do not weigh 1
     left_out : by examples, bool, shape (n,): those that weigh 0 until they are scored; None: none
     shrinking : rows whose dual variables do not move rest for some passes (most are at a bound, and stay there); the

@@ -35,7 +35,7 @@ from worker.centring import CentredRows
 from worker.checkpoint import StateDirectory
 from worker.kernels import Values
 from worker.local_solver import LocalSolver, RoundPlan
-from worker.shard import Shard, in_one_block, with_constant_feature
+from worker.shard import Shard, in_blocks, with_constant_feature
 from worker.state import DualState
 
 log = logging.getLogger(__name__)
@@ -417,9 +417,9 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             work = functools.partial(self._prepared, shard, start, divisors)
             shard = yield from self._computed(0, context, work)
         # several problems in one block each are solved at the same time, a thread each
-        threads = 1 if start.in_one_block and len(problems) > 1 else len(shard.blocks)
-        if start.in_one_block:
-            shard = in_one_block(shard)
+        threads = 1 if start.blocks == 1 and len(problems) > 1 else len(shard.blocks)
+        # a worker that takes over from another may have other threads
+        shard = in_blocks(shard, start.blocks)
         centred = None
         if any(part.centred for part in problems):
             centred = yield from self._computed(0, context, functools.partial(self._centred_rows, shard))
@@ -597,6 +597,8 @@ def _check_fits(start: pb.Start, shard: Shard) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"scaling {start.scaling} is unknown to this worker")
     if not start.problems:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "a job without a problem")
+    if not 1 <= start.blocks <= shard.n:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{shard.n} rows cannot be cut into {start.blocks} blocks")
     if not all(0 < entry.weight < math.inf for problem in start.problems for entry in problem.label_weights):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "weights of labels must be finite numbers > 0")
     if start.HasField("fold"):

@@ -152,15 +152,15 @@ def with_constant_feature(shard: Shard, value: float, feature: int) -> Shard:
     )
 
 
-def in_one_block(shard: Shard) -> Shard:
-    """The shard for a single thread."""
-    return replace(shard, blocks=cut_blocks(shard.indptr, 1))
+def in_blocks(shard: Shard, count: int) -> Shard:
+    """The shard cut into at most so many blocks, which follow from its rows alone."""
+    return replace(shard, blocks=cut_blocks(shard.indptr, count))
 
 
-def cut_blocks(indptr: NDArray[np.uint64], threads: int) -> tuple[Block, ...]:
-    """Cut the rows into at most `threads` contiguous blocks of about as many entries (at least one row) each."""
+def cut_blocks(indptr: NDArray[np.uint64], count: int) -> tuple[Block, ...]:
+    """Cut the rows into at most `count` contiguous blocks of about as many entries (at least one row) each."""
     n = len(indptr) - 1
-    count = max(1, min(threads, n))
+    count = max(1, min(count, n))
     # a row weighs its entries and a little for itself, so that empty rows are shared out too
     weight = indptr.astype(np.float64) + np.arange(n + 1)
     cuts = np.searchsorted(weight, weight[-1] * np.arange(1, count) / count)

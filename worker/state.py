@@ -184,10 +184,14 @@ class DualState:
             self.begin(self.round + 1, pending.lineage)
 
     def fit(self, blocks: int) -> None:
-        """Stand at the beginning of the order of visits when the shard has had another number of blocks."""
-        for owner in (self, self.pending):
-            if owner is not None and len(owner.cursors) != blocks:
-                owner.cursors = [0] * blocks
+        """Stand at the beginning of the order of visits when the shard has had another number of blocks.
+
+        That is a state that no round leads on from any more.
+        """
+        if len(self.cursors) != blocks:
+            self.settle()
+            self.pending = self.mark = self.lineage = None
+            self.cursors = [0] * blocks
 
     def restart(self) -> None:
         """z := alpha: drop the momentum (algorithm section 5)."""

@@ -627,7 +627,7 @@ class Start(_message.Message):
     BIAS_FIELD_NUMBER: _builtins.int
     SCALING_FIELD_NUMBER: _builtins.int
     DIVISORS_FIELD_NUMBER: _builtins.int
-    IN_ONE_BLOCK_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     SHRINKING_FIELD_NUMBER: _builtins.int
     FOLD_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
@@ -646,10 +646,10 @@ class Start(_message.Message):
     """by features: answer the labels of the examples after the support"""
     scaling: Global___Scaling.ValueType
     """of the data, before the bias is added"""
-    in_one_block: _builtins.bool
-    """the shard is one block, however many threads there are; they solve several problems"""
+    blocks: _builtins.int
+    """of the partition that the shard is to be, whatever threads there are to solve them;"""
     shrinking: _builtins.bool
-    """at the same time instead
+    """where it is one, threads solve several problems at the same time
     rows whose dual variables do not move rest for some passes
     """
     @_builtins.property
@@ -684,13 +684,13 @@ class Start(_message.Message):
         bias: Global___Bias | None = ...,
         scaling: Global___Scaling.ValueType = ...,
         divisors: _array_pb2.Array | None = ...,
-        in_one_block: _builtins.bool = ...,
+        blocks: _builtins.int = ...,
         shrinking: _builtins.bool = ...,
         fold: Global___Fold | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "divisors", b"divisors", "fold", b"fold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "in_one_block", b"in_one_block", "job_id", b"job_id", "problems", b"problems", "protocol_version", b"protocol_version", "rank", b"rank", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "blocks", b"blocks", "content_hash", b"content_hash", "divisors", b"divisors", "fold", b"fold", "job_id", b"job_id", "problems", b"problems", "protocol_version", b"protocol_version", "rank", b"rank", "scaling", b"scaling", "seed", b"seed", "send_labels", b"send_labels", "shared", b"shared", "shrinking", b"shrinking", "software_version", b"software_version", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,11 +69,11 @@ class Arena:
             name=f"worker{number}",
         )
 
-    def back(self, number: int) -> Forked:
+    def back(self, number: int, *arguments: object) -> Forked:
         """Start the worker again, and wait until it serves; its port may be somebody's for a moment."""
         deadline = time.monotonic() + HEALTHY_SECONDS
         while True:
-            worker = self.workers[number] = self.start_worker(number)
+            worker = self.workers[number] = self.start_worker(number, *arguments)
             try:
                 worker.wait_told(" serving ")
             except AssertionError:

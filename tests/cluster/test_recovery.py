@@ -208,14 +208,33 @@ def test_by_features_the_best_model_is_written_too_when_a_worker_stays_away(
 
 
 def test_a_worker_that_comes_back_with_another_shard_is_told_which(arena: MakeArena, covtype_like: Path) -> None:
-    some = arena(covtype_like)
-    coordinator = some.train(*HINGE, "--worker-patience", "4")
+    some = arena(covtype_like, kept=False)
+    coordinator = some.train(*HINGE, "--worker-patience", "10")
     some.wait_round(50, coordinator)
     some.workers[1].kill()
-    some.start("serve", f"{covtype_like}#0/3", "--listen", some.addresses[1], "--threads", 1)
-    assert coordinator.wait(34.0) == 5
+    some.addresses[0], some.addresses[1] = some.addresses[1], some.addresses[0]
+    some.back(0)
+    assert coordinator.wait(40.0) == 5
     assert "(holds another shard than the lost worker); serve that one there" in coordinator.stderr
     assert f"the best model so far is in {some.model}" in coordinator.stderr
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+def test_a_worker_that_comes_back_with_other_threads_changes_no_bit(
+    arena: MakeArena, tmp_path: Path, before: int, after: int
+) -> None:
+    data = tmp_path / "narrow"
+    synthetic.write("covtype", 6000, 54, 1, data)
+    some = arena(data, threads=before)
+    expected, model = some.undisturbed(*HINGE)
+    assert expected["sigma"] == 3.0 * before
+    coordinator = some.train(*HINGE)
+    some.wait_round(50, coordinator)
+    some.workers[1].kill()
+    some.back(1, "--threads", after)
+    result = some.result(coordinator)
+    assert (result["reconnects"], result["rounds"], result["resyncs"]) == (1, expected["rounds"], 0)
+    assert some.model.read_bytes() == model
 
 
 def test_a_worker_that_stands_still_for_good_ends_the_run(arena: MakeArena, covtype_like: Path) -> None:

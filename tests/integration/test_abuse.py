@@ -121,6 +121,8 @@ def test_silence_at_once(client: Client) -> None:
         ({"curvature": float("nan")}, grpc.StatusCode.INVALID_ARGUMENT, "no problem has the numbers"),
         ({"lipschitz": 0.0}, grpc.StatusCode.INVALID_ARGUMENT, "no problem has the numbers"),
         ({"scale": float("inf")}, grpc.StatusCode.INVALID_ARGUMENT, "no problem has the numbers"),
+        ({"blocks": 0}, grpc.StatusCode.INVALID_ARGUMENT, "cannot be cut into 0 blocks"),
+        ({"blocks": 10**9}, grpc.StatusCode.INVALID_ARGUMENT, "cannot be cut into 1000000000 blocks"),
         ({"centred": True}, grpc.StatusCode.INVALID_ARGUMENT, "only the rows of shards cut by features can be centred"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

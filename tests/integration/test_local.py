@@ -98,7 +98,8 @@ def check_progress(stderr: str, result: dict[str, Any]) -> None:
     assert all(line.startswith(("reading ", "starting 2 workers", "training on ", "round ")) for line in lines), stderr
     assert lines[-1].startswith(f"round {result['rounds']} ")
     assert f"  relative gap {result['relative_gap']:.2e}  primal {result['primal']:.8g}  " in lines[-1]
-    assert "with 2 workers of 1 thread\n" in stderr
+    threads = "1 thread" if result["threads"] == 1 else f"{result['threads']} threads"
+    assert f"with 2 workers of {threads}\n" in stderr
 
 
 def check_trace(path: Path, result: dict[str, Any]) -> None:
@@ -193,7 +194,37 @@ def test_rounds_and_blocks_follow_from_how_much_rows_are_coupled(
 
     assert trained("--local", 2, "--threads", 1)["local_epochs"] == passes
     # sigma' = gamma K
-    assert trained("--local", 1, "--threads", 2)["sigma"] == blocks
+    by_itself = trained("--local", 1)
+    assert by_itself["nnz"] > 2 << 20
+    for result in (trained("--local", 1, "--threads", 2), *([by_itself] if by_itself["threads"] == 2 else [])):
+        assert result["sigma"] == blocks
+
+
+def test_blocks_may_differ_from_one_lam_to_the_next(launch: Launcher, wide: Path) -> None:
+    grid = (
+        "--local",
+        1,
+        "--threads",
+        2,
+        "--lam-max",
+        1e-2,
+        "--points",
+        2,
+        "--lam-min-ratio",
+        1e-3,
+        "--json",
+        "--quiet",
+    )
+    path = launch.run("coordinator", "path", wide, *grid)
+    assert path.exit_code == 0, path.stderr
+    points = json.loads(path.stdout)["points"]
+    assert [point["sigma"] for point in points] == [2.0, 1.0]
+    alone = launch.run("coordinator", "train", wide, "--lam", points[1]["lam"], "--json", "--quiet")
+    assert points[1]["primal"] == pytest.approx(json.loads(alone.stdout)["primal"], rel=2e-3)
+    # and back with the next fold
+    cv = launch.run("coordinator", "cv", wide, *grid, "--folds", 2, "--model", "m")
+    assert cv.exit_code == 0, cv.stderr
+    assert json.loads(cv.stdout)["status"] == "converged"
 
 
 def test_positive_label(launch: Launcher) -> None:

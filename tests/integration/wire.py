@@ -64,6 +64,7 @@ class Client:
             shared=shard.d,
             problems=[pb.Problem(part=part, positive_label=1.0)],
             content_hash=shard.content_hash,
+            blocks=shard.blocks,
         )
         for name, value in changes.items():
             (problem,) = start.problems

@@ -19,7 +19,7 @@ from acccocoa.v1 import array_pb2
 from benchmarks import echo, kernel, memory, network, passes, scale, wire
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.emulated import Line, pump
-from worker.shard import in_one_block
+from worker.shard import in_blocks
 
 
 @pytest.mark.parametrize("name", list(BENCHMARKS))
@@ -208,7 +208,7 @@ def test_auto_is_compared_with_the_fastest_setting_that_came_to_the_gap() -> Non
 
 def test_kernels_do_the_work_of_a_pass() -> None:
     shard = kernel.shard_of("rcv1", 200)
-    work = kernel.tasks(in_one_block(shard), 1e-3)
+    work = kernel.tasks(in_blocks(shard, 1), 1e-3)
     assert list(work) == ["sdca", "loss_sum", "products", "stream"]
     seconds = kernel.measure(work, 2)
     assert all(len(found) == 2 and (found > 0).all() for found in seconds.values())

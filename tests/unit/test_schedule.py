@@ -6,8 +6,9 @@ import pytest
 
 from coordinator.schedule import (
     COARSE,
+    ENTRIES_WORTH_A_VECTOR,
     LOOSE,
-    WORTH_BLOCKS,
+    WORTH_A_BLOCK,
     automatic_epochs,
     blocks_are_free,
     is_narrow,
@@ -68,12 +69,20 @@ def test_several_blocks_make_longer_rounds_the_looser_rows_are_coupled(coupling:
 
 
 def test_blocks_are_free_where_rows_are_coupled_loosely() -> None:
-    entries = WORTH_BLOCKS
-    assert blocks_are_free(entries, 2, LOOSE / 2, COARSE)
-    assert not blocks_are_free(entries, 3, LOOSE / 2, COARSE)
-    assert not blocks_are_free(entries, 2, LOOSE / 2, COARSE / 2)
-    assert not blocks_are_free(entries - 1, 2, LOOSE / 2, COARSE)
-    assert not blocks_are_free(entries, 2, float("inf"), 1.0)
+    def free(
+        threads: int = 2, blocks: int = 2, shared: int = 1, coupling: float = LOOSE / 2, tol: float = COARSE
+    ) -> bool:
+        return blocks_are_free(threads, blocks, 2 * WORTH_A_BLOCK, shared, coupling, tol)
+
+    assert free()
+    assert not free(blocks=3)
+    assert free(blocks=3, coupling=LOOSE / 3)
+    assert not free(coupling=float("inf"), tol=1.0)
+    assert not free(tol=COARSE / 2)
+    # too little to do for each, or too much that each has to do besides
+    assert not free(threads=3)
+    assert free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR)
+    assert not free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR + 1)
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
