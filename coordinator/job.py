@@ -175,11 +175,11 @@ class Identity:
             first = changed[0]
             what = f"{first} was {saved.objective.get(first)!r}, is {self.objective[first]!r}"
             if first == "shards":  # hashes say nothing to a person
-                what = "the data was another, or its weights, or how it is cut"
+                what = f"the data was another, or its weights, or how it is cut; there were {saved.workers} workers"
             raise UsageError(
                 f"--resume from {recovery.checkpoint}",
                 f"the checkpoint is of another objective ({what})",
-                "ask for the same one, or say --allow-change to begin it from the same dual variables",
+                "ask for the same one, or say --allow-change to begin from the dual variables of unchanged shards",
             )
         return not changed
 

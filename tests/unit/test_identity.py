@@ -14,7 +14,7 @@ OBJECTIVE: dict[str, object] = {"lam": 0.1, "shards": ["0a1b", "2c3d"]}
     ("changes", "told"),
     [
         ({"lam": 0.2}, "lam was 0.1, is 0.2"),
-        ({"shards": ["0a1b", "ffff"]}, "the data was another, or its weights, or how it is cut"),
+        ({"shards": ["0a1b", "ffff"]}, "the data was another, or its weights, or how it is cut; there were 2 workers"),
     ],
 )
 def test_another_objective(changes: dict[str, object], told: str) -> None:
