@@ -326,7 +326,7 @@ class LocalSolver:
             cursor = state.cursors[index]
             last = cursor + LONGEST_SEARCH * sum(map(len, passes))
             goal = sum(block.rows_in(order) if bucket == block.bucket else len(order) for order in passes)
-            due = np.empty(min(goal + bucket, block.last - block.first), dtype=np.uint32)
+            due = np.empty(goal + bucket, dtype=np.uint32)
             u, shift, visited, enough = buffers.copy(w), 0.0, 0, goal + 1
             while visited < goal and passes:
                 order = passes.pop(0)
