@@ -417,11 +417,13 @@ class AlgorithmConfig:
         if self.local_epochs is not None and self.local_epochs > LOCAL_EPOCHS_MAX:
             raise UsageError(f"--local-epochs {self.local_epochs:g}", f"must be at most {LOCAL_EPOCHS_MAX}")
         _positive("--round-seconds", self.round_seconds)
-        if self.round_seconds is not None and self.local_epochs is not None:
-            raise UsageError("--round-seconds and --local-epochs", "exclude each other", "give one of them")
-        for flag, given in (("--local-epochs", self.local_epochs), ("--round-seconds", self.round_seconds)):
-            if self.local_work is not None and given is not None:
-                raise UsageError(f"--local-work {self.local_work} and {flag}", "exclude each other", "give one of them")
+        work = {
+            f"--local-work {self.local_work}": self.local_work,
+            "--round-seconds": self.round_seconds,
+            "--local-epochs": self.local_epochs,
+        }
+        if len(said := [flag for flag, value in work.items() if value is not None]) > 1:
+            raise UsageError(f"{said[0]} and {said[1]}", "exclude each other", "give one of them")
         if self.deterministic and self.round_seconds is not None:
             raise UsageError(
                 "--deterministic and --round-seconds",

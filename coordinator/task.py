@@ -393,6 +393,7 @@ def _epochs(
             entries, support, len(shards), job.blocks, loopback, together, quadratic=screened.quadratic
         )
         return epochs, epochs
+    coupling = _coupling(settings, shards, job)
     first, longest = (
         automatic_epochs(
             entries=entries,
@@ -403,7 +404,7 @@ def _epochs(
             loopback=loopback,
             together=together,
             later=later,
-            coupling=_coupling(settings, shards, job),
+            coupling=coupling,
         )
         for later in (False, True)
     )

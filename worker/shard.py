@@ -78,7 +78,7 @@ class Shard:
         see NEAR
     d : largest 0-based feature number + 1
     rows : uint32, shape (n,); where each stored row stood in the source
-    blocks : one a thread
+    blocks : one a thread, until a job says how many; see in_blocks
     content_hash : SHA-256 of what the shard was made from, hexadecimal
     by_features : the rows are features, `rows` their 0-based numbers, the support are examples, d is their number, and
         labels, shape (d,), are theirs

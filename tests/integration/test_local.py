@@ -201,20 +201,8 @@ def test_rounds_and_blocks_follow_from_how_much_rows_are_coupled(
 
 
 def test_blocks_may_differ_from_one_lam_to_the_next(launch: Launcher, wide: Path) -> None:
-    grid = (
-        "--local",
-        1,
-        "--threads",
-        2,
-        "--lam-max",
-        1e-2,
-        "--points",
-        2,
-        "--lam-min-ratio",
-        1e-3,
-        "--json",
-        "--quiet",
-    )
+    lams = ("--lam-max", 1e-2, "--lam-min-ratio", 1e-3, "--points", 2)
+    grid = (*lams, "--local", 1, "--threads", 2, "--json", "--quiet")
     path = launch.run("coordinator", "path", wide, *grid)
     assert path.exit_code == 0, path.stderr
     points = json.loads(path.stdout)["points"]
