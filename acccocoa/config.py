@@ -26,6 +26,12 @@ Normalize = Literal["none", "rows", "features-maxabs", "features-std"]
 Partition = Literal["auto", "examples", "features"]
 """What the coordinates of problem (A) are."""
 
+LocalSolver = Literal["auto", "sdca", "newton"]
+"""How workers minimise their G_k."""
+
+NEWTON_FEATURES_MAX = 1024
+"""Newton's method has a matrix with a row and a column for each feature, several of them."""
+
 Wire = Literal["float32", "float64"]
 """How the vectors of a round travel."""
 
@@ -241,10 +247,10 @@ class ObjectiveConfig:
         """L R^2 / (lam n), R being the largest norm: so many passes by examples, and one, gain a constant factor."""
         return self._over_strength(losses.loss(self.loss, self.loss_parameter).smoothness * norm * norm, n)
 
-    def coupling_of_rows(self, n: int, norm: float, heaviest: float) -> float:
+    def coupling_of_rows(self, n: int, d: int, norm: float, heaviest: float) -> float:
         """The same as it shows in passes, of the rows as they are trained on.
 
-        norm, heaviest : the largest norm in the data (0: not known) and weight
+        d : number of features;  norm, heaviest : the largest norm in the data (0: not known) and weight
 
         Returns
         -------
@@ -252,7 +258,9 @@ class ObjectiveConfig:
         """
         if self.normalize == "rows":
             norm = 1.0
-        elif self.normalize != "none" or norm == 0.0:
+        elif self.normalize != "none":
+            norm = math.sqrt(d)
+        elif norm == 0.0:
             return math.inf
         loss = losses.loss(self.loss, self.loss_parameter)
         curvature = min(loss.smoothness, KINK) if loss.classifier else loss.smoothness
@@ -402,12 +410,24 @@ class AlgorithmConfig:
         metavar="T",
         type=int,
     )
+    local_solver: LocalSolver = option(
+        "auto",
+        "how a worker minimises its part: dual coordinate ascent, or (by examples, at most "
+        f"{NEWTON_FEATURES_MAX} features) Newton's method, which is chosen for one worker where features are few",
+        choices=get_args(LocalSolver),
+    )
     seed: int = option(0, "seed of the order of visits", metavar="N")
 
     @property
     def shrinks(self) -> bool:
         """Coordinates rest: plain CoCoA+ visits all of them."""
         return self.shrinking and self.accelerate
+
+    @property
+    def as_usual(self) -> bool:
+        """Nothing is said of the rounds, so that there may be one."""
+        work = (self.local_epochs, self.round_seconds, self.sigma)
+        return self.accelerate and self.gamma == 1.0 and all(each is None for each in work)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.gamma <= 1.0:
@@ -424,6 +444,12 @@ class AlgorithmConfig:
         }
         if len(said := [flag for flag, value in work.items() if value is not None]) > 1:
             raise UsageError(f"{said[0]} and {said[1]}", "exclude each other", "give one of them")
+        if self.local_solver == "newton" and said and self.local_work is None:
+            raise UsageError(
+                f"--local-solver newton and {said[0]}",
+                "exclude each other: it makes as many passes as it takes",
+                "give one of them",
+            )
         if self.deterministic and self.round_seconds is not None:
             raise UsageError(
                 "--deterministic and --round-seconds",

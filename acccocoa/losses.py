@@ -51,6 +51,11 @@ class Loss(NamedTuple):
         return 1.0 / self.curvature if self.curvature > 0 else np.inf
 
     @property
+    def newton(self) -> bool:
+        """It has a second derivative, or is replaced by what has (worker.newton): the hinge loss."""
+        return self.logistic or self.curvature > 0.0 or (self.classifier and np.isfinite(self.bound))
+
+    @property
     def quadratic(self) -> bool:
         """The squared loss, (y - p)^2 over twice the curvature, whatever y and p are."""
         return not (self.logistic or self.classifier or self.epsilon > 0.0 or np.isfinite(self.bound))

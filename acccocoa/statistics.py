@@ -189,6 +189,14 @@ def feature_sizes(examples: Examples) -> Sizes:
     return Sizes.of(Spread.of(found[found > 0]), None)
 
 
+def row_norms(examples: Examples) -> NDArray[np.float64]:
+    """|x_i| of every example, float64, shape (n,)."""
+    parts = np.empty((examples.n, 2))
+    kernels.squared_norms(examples.indptr, examples.values, parts)
+    norms: NDArray[np.float64] = parts[:, 0] * np.sqrt(parts[:, 1])
+    return norms
+
+
 class Statistics:
     """Collects a summary piece by piece; 8 bytes a row and what FeatureMaxima keeps."""
 
@@ -217,9 +225,7 @@ class Statistics:
                 self._counts[label] += count
             if len(self._counts) > LABEL_SPELLINGS_KEPT:
                 self._counts = None
-        parts = np.empty((piece.n, 2))
-        kernels.squared_norms(piece.indptr, piece.values, parts)
-        norms = parts[:, 0] * np.sqrt(parts[:, 1])
+        norms = row_norms(piece)
         self._norms.append(norms[norms > 0])
         self._empty += piece.n - len(self._norms[-1])
         self._maxima.add(piece.indices, piece.values)

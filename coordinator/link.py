@@ -568,6 +568,7 @@ def _round(asked: Asked) -> pb.Round:
         sample=request.sample,
         brings_w=not request.repeats_w,
         narrow=request.narrow,
+        accuracy=request.accuracy,
     )
     if request.screen is not None:
         message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius

@@ -27,6 +27,7 @@ class RoundRequest:
     sample : estimate the gap from every sample-th group of rows; 0: do not
     repeats_w : w_t is that of the last request and need not travel again
     narrow : w_t is rounded to float32, and so is A_k dz_k to be
+    accuracy : with solve, relative, of the minimum of G_k by Newton's method; 0: by coordinate ascent
     screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
@@ -47,6 +48,7 @@ class RoundRequest:
     sample: int = 0
     repeats_w: bool = False
     narrow: bool = False
+    accuracy: float = 0.0
     screen: Ball | None = None
 
 

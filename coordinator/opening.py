@@ -1,6 +1,7 @@
 """The workers of a job, found where the user says or started here, and the job on them with whoever is told of it."""
 
 import itertools
+import math
 import os
 import stat
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from acccocoa import loading
 from acccocoa.config import ClusterConfig, DataConfig, Normalize, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
+from acccocoa.losses import loss
 from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
-from acccocoa.statistics import feature_sizes
+from acccocoa.statistics import feature_sizes, row_norms
 from acccocoa.weights import read as read_weights
 from coordinator import addresses, deal, kernels, report, task
 from coordinator.cluster import Cluster
@@ -27,7 +29,7 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import COARSE, is_narrow
+from coordinator.schedule import COARSE, FEW, is_narrow, newton_pays
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -150,6 +152,8 @@ def _divisible(
     workers : how many there are to be, where that is known
     """
     objective, n, d = settings.objective, examples.n, examples.d
+    if (workers or 1) == 1 and _by_newton(settings, examples):
+        return "examples", n
     if objective.asks_for_scale(n, d):
         sizes = feature_sizes(examples)
         if objective.bias is not None:  # a feature as any other
@@ -161,8 +165,20 @@ def _divisible(
     return by, n if by == "examples" else len(np.unique(examples.indices))
 
 
+def _by_newton(settings: Settings, examples: Examples) -> bool:
+    """One worker would minimise by Newton's method; see task.by_newton."""
+    objective = settings.objective
+    if not task.newton_may(settings) or objective.partition == "features" or examples.d > FEW:
+        return False
+    coupling = objective.coupling_of_rows(examples.n, examples.d, float(row_norms(examples).max()), 1.0)
+    smooth = math.isfinite(loss(objective.loss, objective.loss_parameter).smoothness)
+    return newton_pays(examples.d, coupling, examples.nnz, examples.n, settings.stop.tol, smooth)
+
+
 def _worth(settings: Settings, examples: Examples, by: str) -> int:
     """How many workers the data is worth, if there are cores enough."""
+    if by == "examples" and _by_newton(settings, examples):
+        return 1
     narrow = by == "examples" and is_narrow(examples.n, examples.d)
     # several classes are solved at the same time anyway
     single, coarse = settings.objective.multiclass == "none", settings.stop.tol >= COARSE

@@ -116,6 +116,26 @@ def blocks_are_free(threads: int, blocks: int, entries: int, shared: int, coupli
     return worth and blocks * coupling <= LOOSE and tol >= COARSE
 
 
+def newton_pays(features: int, coupling: float, entries: int, rows: int, tol: float, smooth: bool) -> bool:
+    """One worker is sooner done by Newton's method than by coordinate ascent; see worker.newton.
+
+    Ascent takes about sqrt(coupling) as many passes more, Newton about eight whatever that is, each of which costs half
+    the entries of a row as often. Both kinds of passes, to 1e-3, by the threads of one worker and the thread of one:
+    TODO
+
+    Parameters
+    ----------
+    features, entries, rows : of the data;  coupling : see ObjectiveConfig.coupling_of_rows
+    tol : relative gap that ends the run. Where rows are so long that the digits of A z are those of rounding, w, which
+        is A z / lam, cannot be had from dual variables (cpusmall, squared loss; by features it can)
+    smooth : the loss is, so that it need not be smoothed first
+    """
+    length = entries / rows / ENTRIES_OF_A_ROW
+    exact = coupling * rows * EPSILON <= tol
+    worth = (WORTH_NEWTON if smooth else WORTH_NEWTON_SMOOTHED) * length * length
+    return features <= FEW and coupling >= worth and exact
+
+
 def lengthened(epochs: float, longest: float, passes: float) -> float:
     """Passes of the next round after so many: at first `epochs`, doubled while they are at most half of those made.
 
@@ -199,6 +219,18 @@ LOOSE = 0.16
 """Coupling times blocks up to which that is so where features are many. (To 1e-3, one block and two, of one worker with
 two threads: logistic, lam 1e-4, rcv1-like 0.27 and 0.23 s, words 0.73 and 0.41, news20-like 0.49 and 0.45, debdesc 0.23
 and 0.22; 1e-5, debdesc 0.30 and 0.24; hinge, 1e-4, words 0.68 and 0.44. For passes see automatic_epochs.)"""
+
+FEW = 256
+ENTRIES_OF_A_ROW = 12.0
+WORTH_NEWTON = 0.04
+WORTH_NEWTON_SMOOTHED = 1.0
+"""Features at most, and coupling at least with rows of so many entries, for Newton's method."""
+
+EPSILON = 2.0**-53
+"""What a sum is rounded by."""
+
+NEWTON_SHARE = 0.8
+"""Of the gap that ends the run is what Newton's method is asked for: the certificate is computed anew."""
 
 WORTH_A_BLOCK = 1 << 20
 ENTRIES_WORTH_A_VECTOR = 2

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import __version__
-from acccocoa.config import AlgorithmConfig, ClusterConfig, ObjectiveConfig, StopConfig
+from acccocoa.config import NEWTON_FEATURES_MAX, AlgorithmConfig, ClusterConfig, ObjectiveConfig, StopConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.folds import Fold
 from acccocoa.losses import Loss, Vector, loss
@@ -28,6 +28,7 @@ from coordinator.handshake import Job, ShardDescription, check_memory, combine
 from coordinator.normalize import Scaling
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import (
+    NEWTON_SHARE,
     SCREENED,
     CertificateSchedule,
     Spacing,
@@ -36,6 +37,7 @@ from coordinator.schedule import (
     blocks_are_free,
     is_narrow,
     lengthened,
+    newton_pays,
     plan_work,
     sample_stride,
     screened_epochs,
@@ -255,11 +257,50 @@ def begin(
             stop or settings.stop,
             left_out,
             beside=whole and len(posed) == 1,
+            newton=by_newton(settings, shards, each.job),
         )
         for each in posed
     ]
     cluster.give_up = lambda: any(each.training.limit() in ("interrupted", "max_seconds") for each in begun)
     return begun
+
+
+def by_newton(settings: Settings, shards: Sequence[ShardDescription], job: Job) -> bool:
+    """The workers minimise their G_k by Newton's method.
+
+    Raises
+    ------
+    UsageError : the user says so, and it cannot be
+    """
+    objective, algorithm = settings.objective, settings.algorithm
+    kind = loss(objective.loss, objective.loss_parameter)
+    if algorithm.local_solver == "newton":
+        if job.by_features or not kind.newton or job.shared > NEWTON_FEATURES_MAX:
+            raise UsageError(
+                "--local-solver newton",
+                f"is for shards cut by examples, at most {NEWTON_FEATURES_MAX} features, and not for the "
+                f"epsilon_insensitive loss; here are {job.shared} features, the loss is {objective.loss}",
+                "leave it out",
+            )
+        return True
+    if algorithm.local_solver == "sdca" or job.by_features or len(shards) > 1:
+        return False
+    if not newton_may(settings):
+        return False
+    smooth = math.isfinite(kind.smoothness)
+    coupling = _coupling(settings, shards, job)
+    return newton_pays(job.shared, coupling, job.nnz, job.n, settings.stop.tol, smooth)
+
+
+def newton_may(settings: Settings) -> bool:
+    """Newton's method may be chosen for a sole worker, by examples, if it pays.
+
+    With an l1 norm the workers minimise no more than a bound of f, in rounds that are to be cheap.
+    """
+    objective, algorithm = settings.objective, settings.algorithm
+    kind = loss(objective.loss, objective.loss_parameter)
+    by_examples = objective.l1_ratio == 0.0 and not objective.intercept
+    return algorithm.local_solver == "auto" and algorithm.as_usual and by_examples and kind.newton
 
 
 def in_one_block(
@@ -280,6 +321,8 @@ def in_one_block(
     threads, job = max(shard.blocks for shard in shards), posed.job
     if threads == 1:
         return False
+    if by_newton(settings, shards, job):  # all threads share its passes
+        return True
     if together >= threads:  # a problem each
         return True
     if _screening(settings, posed) is not None:  # what takes time is the certificate
@@ -302,7 +345,7 @@ def _coupling(settings: Settings, shards: Sequence[ShardDescription], job: Job) 
     if job.by_features:
         return math.inf
     norm = Sizes.together([shard.sizes for shard in shards]).norm_largest
-    return settings.objective.coupling_of_rows(job.n, norm, job.weight_bound)
+    return settings.objective.coupling_of_rows(job.n, job.shared, norm, job.weight_bound)
 
 
 def _screening(settings: Settings, posed: Posed) -> float | None:
@@ -323,8 +366,12 @@ def _begun(
     stop: StopConfig,
     left_out: LeftOut | None,
     beside: bool,
+    newton: bool,
 ) -> Begun:
-    """One of so many problems that the workers hold now. beside : they have a thread left while they solve"""
+    """One of so many problems that the workers hold now.
+
+    beside : they have a thread left while they solve;  newton : see by_newton
+    """
     algorithm, job, problem = settings.algorithm, posed.job, posed.problem
     if isinstance(problem, FeatureProblem):
         which = None if left_out is None or left_out.which is None else cluster.order.ordered(left_out.which)
@@ -366,6 +413,8 @@ def _begun(
         tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
         works_after=works_after if longest > epochs and seconds is None else None,
         beside=beside and not job.by_features,
+        accuracy=NEWTON_SHARE * stop.tol if newton else 0.0,
+        falls_back=algorithm.local_solver == "auto",
         wire=algorithm.wire,
     )
     return Begun(job, loop, training, epochs, ready)
@@ -534,6 +583,7 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "accelerate": loop.accelerate,
         "shrinking": settings.algorithm.shrinks,
         "restart": loop.restart_rule,
+        "local_solver": begun.training.local_solver,
         "local_epochs": begun.epochs if settings.algorithm.round_seconds is None else None,
         "round_seconds": settings.algorithm.round_seconds,
         "passes_a_round": [work.passes for work in begun.training.works],

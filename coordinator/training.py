@@ -53,6 +53,11 @@ below some gap it does not fall any more: hinge, breast cancer, lam 1e-4: 2e-7; 
 primal value being small. What hides the gap of smooth losses is the drift of v_y: logistic, breast cancer, lam 1e-4:
 1e-9."""
 
+NEWTON_ROUNDS = 2
+NEWTON_NEAR = 10.0
+"""Newton's method is given so many rounds, the second one only when the gap is within that factor of the one that ends
+the run: where it works at all the first one suffices."""
+
 DRIFT_INSANE = 1e-3
 """Drift that no rounding explains."""
 
@@ -167,6 +172,8 @@ class Progress:
     steady : all has followed from data, options and seed so far
     doubtful : the best O_A may be computed from a v_y that has drifted within what float32 on the wire explains
     widened : as in Outcome
+    newton : rounds solved by Newton's method since the last resync
+    fell_back : it did not get there, and coordinate ascent went on
     fell : passes at, and relative gap of, the certificate since which the gap has not fallen by NARROW_STALL_GAIN
     """
 
@@ -183,6 +190,8 @@ class Progress:
     doubtful: bool = False
     widened: int | None = None
     fell: tuple[float, float] = (0.0, math.inf)
+    newton: int = 0
+    fell_back: bool = False
 
 
 class Training:
@@ -205,6 +214,8 @@ class Training:
         O_B is that of the w that is kept, exactly. A_k dz_k lose digits, v_y drifts from A y by about 1e-7 of its size,
         and O_A is an estimate until the end of the run computes it from the workers' variables. Where that would
         matter the run goes on with float64, see NARROW_GAP. By examples only
+    accuracy : the workers minimise their G_k by Newton's method, so well; 0: by coordinate ascent
+    falls_back : to coordinate ascent, if Newton's method does not reach the gap that ends the run; see NEWTON_ROUNDS
     """
 
     def __init__(
@@ -225,6 +236,8 @@ class Training:
         screening: float | None = None,
         beside: bool = False,
         wire: Wire = "float64",
+        accuracy: float = 0.0,
+        falls_back: bool = True,
     ) -> None:
         self.loop = loop
         self.schedule = schedule
@@ -245,6 +258,8 @@ class Training:
         self._screening = screening
         self._beside = beside
         self._wire = wire
+        self._accuracy = accuracy
+        self._falls_back = falls_back
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
         self._coordinates = loop.problem.n if coordinates is None else coordinates
@@ -265,6 +280,13 @@ class Training:
     def works(self) -> Sequence[Work]:
         """Every worker's work in a round, in rank order."""
         return self._works
+
+    @property
+    def local_solver(self) -> str:
+        """How the workers have minimised their G_k."""
+        if self._accuracy == 0.0:
+            return "sdca"
+        return "newton, sdca" if self.progress.fell_back else "newton"
 
     @property
     def passes(self) -> float:
@@ -389,7 +411,8 @@ class Training:
         """One round of Algorithm 1, certified when it is due; an Outcome when it is the last."""
         loop = self.loop
         limit = self.limit()
-        certify = limit is not None or self.schedule.due(self._effort)
+        by_newton = self._accuracy > 0.0 and not self.progress.fell_back
+        certify = limit is not None or by_newton or self.schedule.due(self._effort)
         self._before = None
         self.progress.ended = None
         self._retime()
@@ -408,7 +431,7 @@ class Training:
             certify, stride, mark = self.schedule.due(self._effort), 0, False
             request = replace(request, repeats_w=True)
         # the round that is solved beside a certificate is thrown away when that is the last one
-        beside = certify and self._beside and limit is None and not self.schedule.hopeful
+        beside = certify and self._beside and limit is None and not (self.schedule.hopeful or by_newton)
         before = certify and not beside
         if before:
             terms: list[CertificateTerms] = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
@@ -421,6 +444,9 @@ class Training:
         asked = replace(request, solve=True, certify=beside, mark=mark, sample=0 if beside else stride)
         if before:
             asked = replace(asked, screen=self._ball(certified, w))
+        if by_newton and not self._give_up_newton():
+            self.progress.newton += 1
+            asked = replace(asked, accuracy=self._accuracy)
         updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
         if beside:
             terms = [update.certificate for update in updates if update.certificate is not None]
@@ -437,6 +463,13 @@ class Training:
             loop.observe_gap(estimate)
         self._before = None
         return None
+
+    def _give_up_newton(self) -> bool:
+        """Go on by coordinate ascent, from where Newton's method has come."""
+        rounds, gap = self.progress.newton, self._since.relative_gap
+        if self._falls_back and rounds > 0 and (rounds >= NEWTON_ROUNDS or gap > NEWTON_NEAR * self._stop.tol):
+            self.progress.fell_back = True
+        return self.progress.fell_back
 
     def _retime(self) -> None:
         """Give every worker the work that it does in the time there is, where the work may change."""
@@ -621,6 +654,7 @@ class Training:
         parts: list[Contribution] = yield Resync(self.loop.round + 1, lineage)
         self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
+        self.progress.newton = 0
 
     def _estimated(self, samples: Sequence[GapSample]) -> float | None:
         """The gap at (y_t, w_t), going by a sample of the coordinates; None where there were none in it."""

@@ -23,6 +23,7 @@ from acccocoa.compiling import inlined_kernel, kernel
 from acccocoa.losses import Loss, Vector
 
 Values = NDArray[np.float32] | NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 SUMMED_TOGETHER = 16
 """Examples whose terms are added up before they join a long sum: keeps rounding small."""
@@ -39,6 +40,9 @@ PREFETCHED = 128
 
 LINE = 16
 """Entries (of four bytes) in a cache line."""
+
+TINY = 1e-300
+"""What is divided by instead of what is nothing."""
 
 LONGEST_REST = 7
 """A row whose dual variable does not move when it is visited rests for one pass, the next time for 3, then for 7."""
@@ -529,6 +533,144 @@ def gap_sum(
                 at = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
                 total += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], at) + at * p
     return total, rows
+
+
+@kernel
+def add_square(
+    indices: NDArray[np.uint32],
+    values: Values,
+    start: np.uint64,
+    stop: np.uint64,
+    c: float,
+    square: Matrix,
+) -> None:
+    """square += c x_i x_i' on and below the diagonal in the order of the row's entries; shape (d, d).
+
+    The entry of features i and j may be at (i, j) or at (j, i).
+    """
+    if len(indices) == 0:
+        for feature in range(stop - start):
+            cx = c * values[start + feature]
+            if cx != 0.0:
+                for other in range(feature + np.uint64(1)):
+                    square[feature, other] += cx * values[start + other]
+        return
+    at = start
+    while at < stop:
+        cx = c * values[at]
+        feature = indices[at]
+        before = start
+        while before <= at:
+            square[feature, indices[before]] += cx * values[before]
+            before += np.uint64(1)
+        at += np.uint64(1)
+
+
+@kernel
+def smooth(loss: Loss, mu: float, y: float, s: float, p: float) -> tuple[float, float, float]:
+    """Value, beta = -s loss'(y, p), which is in dom(g), and s loss''(y, p) of a loss that is smooth, or is smoothed.
+
+    mu : of the hinge loss: max(0, t) is replaced by mu log(1 + exp(t / mu)); otherwise 0
+    """
+    if loss.logistic or mu > 0.0:
+        t = -y * p if loss.logistic else (1.0 - y * p) / mu
+        e = math.exp(-abs(t))
+        inverse = 1.0 / (1.0 + e)
+        value = max(t, 0.0) + math.log1p(e)
+        beta = y * s * inverse * (1.0 if t > 0.0 else e)
+        slope = s * e * inverse * inverse
+        return (s * value, beta, slope) if loss.logistic else (s * mu * value, beta, slope / mu)
+    if loss.classifier:
+        sign, t = y, 1.0 - y * p
+    else:
+        sign, t = (1.0 if y > p else -1.0), abs(y - p) - loss.epsilon
+    if t <= 0.0:
+        return 0.0, 0.0, 0.0
+    b = t / loss.curvature
+    slope = s / loss.curvature
+    if b > loss.bound:
+        b, slope = loss.bound, 0.0
+    return s * (t * b - 0.5 * loss.curvature * b * b), sign * s * b, slope
+
+
+@kernel
+def nearest_in_domain(loss: Loss, y: float, s: float, beta: float) -> float:
+    """See worker.state.into_domain."""
+    bound = s * loss.bound
+    if loss.classifier:
+        return y * min(max(y * beta, 0.0), bound)
+    return min(max(beta, -bound), bound)
+
+
+@kernel
+def second_order(
+    indptr: NDArray[np.uint64],
+    indices: NDArray[np.uint32],
+    values: Values,
+    y: Vector,
+    s: Vector,
+    w: Vector,
+    before: Vector,
+    first: int,
+    last: int,
+    stride: int,
+    loss: Loss,
+    mu: float,
+    z: Vector,
+    columns: Vector,
+    columns_smooth: Vector,
+    square: Matrix,
+) -> tuple[float, float, float, int]:
+    """Value and derivatives of the sum of `smooth` losses over every stride-th group of examples first to last.
+
+    Parameters
+    ----------
+    w, before : where, and from where the step came that led there; `before` may be empty
+    z : float64, shape (n,); beta_i at w is put there, or where there is a `before` what is extrapolated from there by
+        means of the second derivative, and then moved into dom(g)
+    columns : += sum z_i x_i;  columns_smooth : += sum beta_i x_i, minus the gradient; only where there is a `before`
+    square : += sum s_i loss''(y_i, x_i'w) x_i x_i', see add_square
+
+    Returns
+    -------
+    the sum; what w and z are from a solution, sum_i s_i loss(p_i) + s_i loss*(-z_i/s_i) + z_i p_i (of the logistic loss
+    up to second order); the same of beta, which is due to the smoothing alone; examples seen
+    """
+    total, apart, smoothed, rows = 0.0, 0.0, 0.0, 0
+    extrapolated = len(before) > 0
+    for start in range(first, last, SUMMED_TOGETHER * stride):
+        part, part_apart, part_smoothed = 0.0, 0.0, 0.0
+        for example in range(start, min(start + SUMMED_TOGETHER, last)):
+            i = np.uint64(example)
+            rows += 1
+            if s[i] == 0.0:
+                z[i] = 0.0
+                continue
+            begin, end = indptr[i], indptr[i + np.uint64(1)]
+            p = dot(indices, values, begin, end, w)
+            value, beta, slope = smooth(loss, mu, y[i], s[i], p)
+            part += value
+            if slope > 0.0:
+                add_square(indices, values, begin, end, slope, square)
+            if mu > 0.0:
+                part_smoothed += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], beta) + beta * p
+            z[i] = beta
+            if extrapolated:
+                if beta != 0.0:
+                    axpy(indices, values, begin, end, beta, columns_smooth)
+                p_before = dot(indices, values, begin, end, before)
+                _, old, old_slope = smooth(loss, mu, y[i], s[i], p_before)
+                z[i] = nearest_in_domain(loss, y[i], s[i], old - old_slope * (p - p_before))
+                if loss.logistic:
+                    part_apart += 0.5 * (z[i] - beta) ** 2 / max(slope, TINY)
+            if z[i] != 0.0:
+                axpy(indices, values, begin, end, z[i], columns)
+            if not loss.logistic:
+                part_apart += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], z[i]) + z[i] * p
+        total += part
+        apart += part_apart
+        smoothed += part_smoothed
+    return total, apart, smoothed, rows
 
 
 @kernel

@@ -19,7 +19,7 @@ from acccocoa import buffers, losses, vectors, weights
 from acccocoa.folds import Scores, score
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Subproblem
-from worker import kernels, shard_kernels
+from worker import kernels, newton, shard_kernels
 from worker.centring import CentredRows
 from worker.shard import Block, Shard, cut_blocks
 from worker.state import DualState, Pending, into_domain
@@ -39,6 +39,9 @@ WORTH_THREADS = 1 << 18
 NOT_CENTRED: Vector = np.empty(0)
 """The rows count as they are."""
 
+NO_STEP: Vector = np.empty(0)
+"""A point is not where a step led."""
+
 NOBODY: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 """To rest."""
 
@@ -49,6 +52,8 @@ class RoundPlan:
 
     visits : by block, buckets to visit;  fraction : p_k
     screen : by features, what decides from now on which are visited; None: what decided before
+    accuracy : by examples, G_k is minimised by Newton's method to a solution that accurate, see worker.newton; 0: by
+        coordinate ascent, and visits say how far
     """
 
     round: int
@@ -59,6 +64,7 @@ class RoundPlan:
     fraction: float
     restart: bool = False
     screen: Ball | None = None
+    accuracy: float = 0.0
 
     @property
     def gamma_theta(self) -> float:
@@ -283,12 +289,15 @@ class LocalSolver:
 
     def columns(self, state: DualState, gamma_theta: float) -> Vector:
         """A_k y_k with y = (1 - gamma theta) alpha + gamma theta z, on the support, from the dual variables alone."""
+        return self._columns(state.alpha + gamma_theta * (state.z - state.alpha))
+
+    def _columns(self, coordinates: Vector) -> Vector:
+        """A_k times them, on the support."""
         shard = self.shard
-        y = state.alpha + gamma_theta * (state.z - state.alpha)
 
         def columns(part: Block) -> Vector:
             out = buffers.zeros(len(shard.support))
-            kernels.add_columns(shard.indptr, shard.indices, shard.values, y, part.first, part.last, out)
+            kernels.add_columns(shard.indptr, shard.indices, shard.values, coordinates, part.first, part.last, out)
             return out
 
         total = _total(self._each_part(self._halves, columns))
@@ -306,8 +315,14 @@ class LocalSolver:
         -------
         A_k dz_k on the support (float64), and the number of coordinates visited
         """
-        shard = self.shard
         kappa = self.problem.lipschitz * plan.theta * plan.sigma / plan.fraction
+        if plan.accuracy > 0.0:
+            return self._newton(state, plan, w, kappa)
+        return self._ascend(state, plan, w, kappa)
+
+    def _ascend(self, state: DualState, plan: RoundPlan, w: Vector, kappa: float) -> tuple[Vector, int]:
+        """`solve` by coordinate ascent."""
+        shard = self.shard
         if plan.screen is not None:
             state.active = self._active(state, w, plan.screen)
         rows = None if state.active is None else np.flatnonzero(state.active)
@@ -363,6 +378,67 @@ class LocalSolver:
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows)
         return _total([u for u, _, _ in results]), sum(steps for _, steps, _ in results)
 
+    def _newton(self, state: DualState, plan: RoundPlan, w: Vector, kappa: float) -> tuple[Vector, int]:
+        """`solve` by Newton's method."""
+        shard, d = self.shard, len(w)
+        z_next = buffers.zeros(shard.n)
+        a_z = self._columns(state.z) if state.z.any() else np.zeros(d)
+        weighted_squares = float(self.s @ self._squared_norms)
+        solved = newton.minimise(
+            functools.partial(self._derivatives, z=z_next),
+            self.loss,
+            w,
+            w - kappa * a_z,
+            kappa,
+            plan.accuracy,
+            newton.strides(shard.n, d),
+            self.problem.scale * weighted_squares / d,
+        )
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, list(state.cursors), state.idle.copy())
+        return solved.columns - a_z, round(solved.passes * shard.n)
+
+    def _derivatives(self, u: Vector, before: Vector | None, mu: float, stride: int, z: Vector) -> newton.Derivatives:
+        """See newton.Evaluate; what belongs to u is put into z."""
+        shard, d = self.shard, len(u)
+
+        def derivatives(piece: Block) -> tuple[tuple[float, float, float, int], Vector, Vector, kernels.Matrix]:
+            columns, smooth, square = np.zeros(d), np.zeros(d), np.zeros((d, d))
+            numbers = kernels.second_order(
+                shard.indptr,
+                shard.indices,
+                shard.values,
+                self.y,
+                self.s,
+                u,
+                NO_STEP if before is None else before,
+                piece.first,
+                piece.last,
+                stride,
+                self.loss,
+                mu,
+                z,
+                columns,
+                smooth,
+                square,
+            )
+            return numbers, columns, smooth, square
+
+        numbers, columns, smooth, squares = zip(*self._each_piece(derivatives), strict=True)
+        value, apart, smoothed, rows = (sum(each) for each in zip(*numbers, strict=True))
+        factor = self.problem.scale * shard.n / rows
+        a_z = factor * _total(columns)
+        square = sum(squares, np.zeros((d, d)))
+        return newton.Derivatives(
+            value=factor * value,
+            apart=factor * apart,
+            smoothed=factor * smoothed,
+            columns=a_z,
+            columns_smooth=a_z if before is None else factor * _total(smooth),
+            # an entry beside the diagonal is in one of two places
+            square=factor * (square + square.T - np.diag(np.diag(square))),
+            passes=rows / shard.n,
+        )
+
     def _order(
         self, state: DualState, plan: RoundPlan, index: int, block: Block
     ) -> tuple[list[NDArray[np.uint32]], int]:
@@ -403,5 +479,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)
     kernels.conjugate_sum(one, one, one, one, 1.0, 0, 1, loss)
+    point = (one, one, one, NO_STEP, 0, 1, 1, loss, 1.0)
+    kernels.second_order(*rows, *point, np.zeros(1), np.zeros(1), np.zeros(1), np.zeros((1, 1)))
     kernels.add_columns(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.advance(np.zeros(1), np.zeros(1), one, 1.0, 1.0)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acccocoa import __version__, codec
-from acccocoa.config import FOLDS_MAX, LOCAL_EPOCHS_MAX
+from acccocoa.config import FOLDS_MAX, LOCAL_EPOCHS_MAX, NEWTON_FEATURES_MAX
 from acccocoa.errors import AcccocoaError
 from acccocoa.folds import folds_of
 from acccocoa.losses import Loss, Vector
@@ -649,6 +649,12 @@ def _begin(solver: LocalSolver, state: DualState, asked: _Asked) -> None:
         solver.problem.labelled or not math.isfinite(request.screen.multiple) or not request.screen.radius >= 0
     ):
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"round {t}: nothing can be left out in that way")
+    few = len(solver.shard.support) <= NEWTON_FEATURES_MAX
+    if plan.accuracy != 0.0 and not (plan.accuracy > 0.0 and solver.problem.labelled and solver.loss.newton and few):
+        raise _Refused(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"round {t}: this shard's part is not to be solved by Newton's method to an accuracy of {plan.accuracy}",
+        )
     if not state.begin(t, request.lineage):
         raise _Refused(
             grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
@@ -729,6 +735,7 @@ def _plan(request: pb.Round) -> RoundPlan:
         visits=tuple(request.visits),
         fraction=request.fraction,
         restart=request.restart,
+        accuracy=request.accuracy,
         screen=Ball(request.screen.multiple, request.screen.radius) if request.HasField("screen") else None,
     )
 

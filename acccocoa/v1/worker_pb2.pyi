@@ -914,6 +914,7 @@ class Round(_message.Message):
     COORDINATES_FIELD_NUMBER: _builtins.int
     FINISH_FIELD_NUMBER: _builtins.int
     NARROW_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
     SCREEN_FIELD_NUMBER: _builtins.int
     problem: _builtins.int
     round: _builtins.int
@@ -953,13 +954,18 @@ class Round(_message.Message):
     """is a state directory
     w_t and A_k dz_k are rounded to float32
     """
+    accuracy: _builtins.float
+    """by examples, with solve: minimise G_k by Newton's method until what it would be with this"""
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
     def screen(self) -> Global___Screen:
-        """with solve: from here on leave out rows that seem to be 0 at the optimum"""
+        """z alone is that close to its minimum, relative to its value; 0: by coordinate ascent,
+        as `visits` say
+        with solve: from here on leave out rows that seem to be 0 at the optimum
+        """
 
     def __init__(
         self,
@@ -984,11 +990,12 @@ class Round(_message.Message):
         coordinates: _builtins.bool = ...,
         finish: _builtins.bool = ...,
         narrow: _builtins.bool = ...,
+        accuracy: _builtins.float = ...,
         screen: Global___Screen | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -161,7 +161,7 @@ def test_the_scale_of_features_decides_only_where_both_partitions_can_be_had(
         ({"bias": 1.5}, 2.0, 1.0, 6.25),
         ({"normalize": "rows"}, 2.0, 1.0, 1.0),
         ({"normalize": "rows", "bias": 1.0}, 0.0, 2.0, 4.0),
-        ({"normalize": "features-std"}, 2.0, 1.0, math.inf),
+        ({"normalize": "features-maxabs"}, 2.0, 1.0, 9.0),
         ({"loss": "hinge"}, 2.0, 1.0, 4.0),
         ({"loss": "smoothed_hinge", "loss_parameter": 1e-3}, 2.0, 1.0, 4.0),
         ({"loss": "smoothed_hinge", "loss_parameter": 4.0}, 2.0, 1.0, 0.5),
@@ -174,7 +174,7 @@ def test_the_coupling_of_rows_as_they_are_trained_on(
     values: dict[str, Any], norm: float, heaviest: float, expected: float
 ) -> None:
     objective = ObjectiveConfig(**{"loss": "squared_hinge", "lam": 0.02, **values})
-    assert objective.coupling_of_rows(100, norm, heaviest) == pytest.approx(expected)
+    assert objective.coupling_of_rows(100, 9, norm, heaviest) == pytest.approx(expected)
 
 
 def test_the_coupling_is_that_of_the_data_in_any_unit() -> None:
