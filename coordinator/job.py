@@ -49,7 +49,7 @@ def train(settings: Settings) -> int:
         problem = task.problem_of(settings.objective, job)
         identity = Identity.of(settings, job, problem, shards)
         unchanged = saved is not None and identity.same_objective(saved, recovery)
-        scaled = opened.scaling(settings.objective.normalize)
+        scaled = opened.scaling(settings)
         keep = None
         if recovery.checkpoint is not None:
             if saved is None:  # one that is there already is worth going on with

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from acccocoa import loading
-from acccocoa.config import ClusterConfig, DataConfig, Normalize, OutputConfig
+from acccocoa.config import ClusterConfig, DataConfig, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
 from acccocoa.losses import loss
@@ -303,10 +303,12 @@ class Opened:
             f"with {report.counted(workers, 'worker')} of {report.counted(job.blocks // workers, 'thread')}"
         )
 
-    def scaling(self, normalize: Normalize) -> Scaling:
+    def scaling(self, settings: Settings) -> Scaling:
         """What is divided by what; who has not asked for it is warned where it is called for."""
-        for warning in warnings(normalize, self.shards):
-            self.progress.warn(warning)
+        normalize = settings.objective.normalize
+        if not task.by_newton(settings, self.shards, self.job):  # to which scales do not matter
+            for warning in warnings(normalize, self.shards):
+                self.progress.warn(warning)
         return scaling(normalize, self.job, lambda measure, length: self.cluster.measure(measure, self.shards, length))
 
 

@@ -269,7 +269,7 @@ def opened(settings: Settings, what: str) -> Iterator[Session]:
     with ExitStack() as stack:
         job_id = uuid.uuid4().hex[:12]
         found = open_job(stack, settings, manifest, job_id)
-        scaled = found.scaling(settings.objective.normalize)
+        scaled = found.scaling(settings)
         found.progress.stage(f"{what} {found.on_what}")
         found.interruption.save_first()
         yield Session(

@@ -31,7 +31,8 @@ MOST_SAMPLED = 3.0
 """Passes in which samples must have come near."""
 
 STRIDES = (16, 1)
-"""From every so many-th group of rows the first steps are computed: they need not be exact."""
+"""From every so many-th group of rows the first steps are computed: they need not be exact. The pull towards c is that
+many times as strong, or weights of rare features would go by the few rows there."""
 
 ROWS_A_FEATURE = 20
 """Rows that a sample must have for each feature, to be worth a step."""
@@ -135,7 +136,8 @@ def minimise(
         away = u - c
         e = kappa * at.columns - away
         error = at.apart + 0.5 * float(e @ e) / kappa + 0.5 * float(e @ (at.square @ e))
-        return _Point(u, at.value + float(away @ away) / (2.0 * kappa), away / kappa - at.columns_smooth, at, error)
+        pull = stride / kappa
+        return _Point(u, at.value + 0.5 * pull * float(away @ away), pull * away - at.columns_smooth, at, error)
 
     u, damping = w, 0.0
     for stride in samples:
@@ -146,7 +148,7 @@ def minimise(
             if stride == 1 and here.error <= allowed:
                 break
             smoothness = 0.25 / mu if kinked else loss.smoothness
-            direction, promised = _newton(here, 1.0 / kappa + damping * mean_square * smoothness)
+            direction, promised = _newton(here, stride / kappa + damping * mean_square * smoothness)
             near = CLOSE * min(abs(here.value), here.at.smoothed)
             if kinked and here.at.smoothed > smoothing and 0.5 * promised <= max(near, allowed):
                 factor = max(FALL, MARGIN * math.sqrt(smoothing / here.at.smoothed))

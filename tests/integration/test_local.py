@@ -243,7 +243,7 @@ def test_data_from_standard_input_or_compressed(launch: Launcher) -> None:
 def test_says_at_the_start_that_unscaled_data_will_crawl(launch: Launcher, local: int) -> None:
     lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
     (launch.directory / "data").write_text("\n".join(lines))
-    train = ("train", "data", "--local", local, "--max-rounds", 1)
+    train = ("train", "data", "--local", local, "--max-rounds", 1, "--local-solver", "sdca")
     trained = launch.run("coordinator", *train)
     told = [line for line in trained.stderr.splitlines() if line.startswith("warning: ")]
     assert len(told) == 1
@@ -260,6 +260,16 @@ def test_says_at_the_start_that_unscaled_data_will_crawl(launch: Launcher, local
     assert "warning" in by_examples.stderr
 
 
+def test_scales_do_not_matter_to_newtons_method(launch: Launcher) -> None:
+    lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
+    (launch.directory / "data").write_text("\n".join(lines))
+    trained = launch.run("coordinator", "train", "data", "--local", 1, "--loss", "squared_hinge", "--json")
+    result = only_json(trained.stdout)
+    assert (result["local_solver"], result["partition"], result["rounds"]) == ("newton", "examples", result["rounds"])
+    assert "training on" in trained.stderr
+    assert "warning" not in trained.stderr
+
+
 def test_by_features_only_where_there_are_enough_of_them(launch: Launcher) -> None:
     lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
     (launch.directory / "data").write_text("\n".join(lines))
@@ -272,7 +282,7 @@ def test_by_features_only_where_there_are_enough_of_them(launch: Launcher) -> No
 def test_a_large_bias_is_a_feature_of_another_scale(launch: Launcher) -> None:
     lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1 + i % 5}" for i in range(60)]
     (launch.directory / "data").write_text("\n".join(lines))
-    train = ("train", "data", "--local", 1, "--loss", "squared", "--json", "--bias")
+    train = ("train", "data", "--local", 1, "--loss", "squared", "--local-solver", "sdca", "--json", "--bias")
     # by examples it takes more than 3,000 passes
     large = only_json(launch.run("coordinator", *train, 1000, "--max-rounds", 100).stdout)
     assert (large["partition"], large["status"]) == ("features", "converged")
