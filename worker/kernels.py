@@ -41,6 +41,9 @@ PREFETCHED = 128
 LINE = 16
 """Entries (of four bytes) in a cache line."""
 
+FLAT = 1e-9
+"""Share of the largest second derivative of a smoothed loss that makes no difference."""
+
 TINY = 1e-300
 """What is divided by instead of what is nothing."""
 
@@ -638,6 +641,7 @@ def second_order(
     """
     total, apart, smoothed, rows = 0.0, 0.0, 0.0, 0
     extrapolated = len(before) > 0
+    steepest = 0.25 / mu if mu > 0.0 else 0.0
     for start in range(first, last, SUMMED_TOGETHER * stride):
         part, part_apart, part_smoothed = 0.0, 0.0, 0.0
         for example in range(start, min(start + SUMMED_TOGETHER, last)):
@@ -650,7 +654,7 @@ def second_order(
             p = dot(indices, values, begin, end, w)
             value, beta, slope = smooth(loss, mu, y[i], s[i], p)
             part += value
-            if slope > 0.0:
+            if slope > FLAT * s[i] * steepest:
                 add_square(indices, values, begin, end, slope, square)
             if mu > 0.0:
                 part_smoothed += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], beta) + beta * p
