@@ -17,6 +17,9 @@ from acccocoa.v1 import array_pb2 as pb
 CHUNK = 1 << 20
 """Bytes of array data in one message, at most."""
 
+PEEK = 1024
+"""Elements among which most arrays that are not 0 have another one."""
+
 _TO_WIRE: "dict[np.dtype[Any], pb.Array.DType.ValueType]" = {
     np.dtype("<f4"): pb.Array.DTYPE_FLOAT32,
     np.dtype("<f8"): pb.Array.DTYPE_FLOAT64,
@@ -71,10 +74,19 @@ def encode(array: NDArray[Any], header: pb.Array) -> Iterator[bytes]:
     header : the one in the message that travels. A message that is put into another one is written and read again,
         which takes 2 ms where it has a piece of full size; filling it in place takes 0.07 ms
     """
-    data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).view(np.uint8).data
     header.dtype, header.length = dtype_to_wire(array.dtype), len(array)
+    if _is_zero(array):
+        header.zero = True
+        return iter(())
+    data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).view(np.uint8).data
     header.xxh3, header.head = checksum(data), bytes(data[:CHUNK])
     return (bytes(data[at : at + CHUNK]) for at in range(CHUNK, len(data), CHUNK))
+
+
+def _is_zero(array: NDArray[Any]) -> bool:
+    """Every bit of it: 0.0 and -0.0 differ."""
+    bits = array.view(f"u{array.itemsize}")
+    return len(bits) > 0 and not (bits[:PEEK].any() or bits.any())
 
 
 def chunk_bytes(piece: bytes) -> int:
@@ -107,6 +119,10 @@ class Decoder:
         self._bytes = self._array.view(np.uint8).data
         self._filled = 0
         self._xxh3 = header.xxh3
+        self._zero = header.zero
+        if header.zero:
+            self._array[:] = 0
+            self._filled = len(self._bytes)
         self.feed(header.head)
 
     @property
@@ -137,6 +153,8 @@ class Decoder:
         """
         if self.missing:
             raise WireError(f"{self.missing} bytes are missing")
+        if self._zero:
+            return self._array
         xxh3 = checksum(self._bytes)
         if xxh3 != self._xxh3:
             raise WireError(f"checksum {xxh3:016x} of the array differs from {self._xxh3:016x}, announced with it")

@@ -120,9 +120,9 @@ def newton_pays(features: int, coupling: float, entries: int, rows: int, tol: fl
     """One worker is sooner done by Newton's method than by coordinate ascent; see worker.newton.
 
     Ascent takes about sqrt(coupling) times as many passes, Newton three to eight whatever that is, each of which costs
-    half the entries of a row as often; with many features, which are rare then, the hinge loss takes it more. (Passes to
-    1e-3 by coupling c, ascent and Newton: covtype-like, hinge, c = 0.1 6 and 7, 1 13 and 7, 10 63 and 8; logistic, 0.05
-    10 and 3, 0.5 38 and 3; a9a, hinge, 0.9 6 and 13, 860 368 and 26; kdd99, hinge, 4 22 and more than 40.)
+    half the entries of a row as often; with many features, which are rare then, the hinge loss takes it more. (Passes
+    to 1e-3 by coupling c, ascent and Newton: covtype-like, hinge, c = 0.1 6 and 7, 1 13 and 7, 10 63 and 8; logistic,
+    0.05 10 and 3, 0.5 38 and 3; a9a, hinge, 0.9 6 and 13, 860 368 and 26; kdd99, hinge, 4 22 and more than 40.)
 
     Parameters
     ----------

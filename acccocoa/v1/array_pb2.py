@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61\x63\x63\x63ocoa/v1/array.proto\x12\x0b\x61\x63\x63\x63ocoa.v1\"\xb4\x01\n\x05\x41rray\x12\'\n\x05\x64type\x18\x01 \x01(\x0e\x32\x18.acccocoa.v1.Array.DType\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0c\n\x04xxh3\x18\x03 \x01(\x06\x12\x0c\n\x04head\x18\x04 \x01(\x0c\"V\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x11\n\rDTYPE_FLOAT32\x10\x01\x12\x11\n\rDTYPE_FLOAT64\x10\x02\x12\x10\n\x0c\x44TYPE_UINT32\x10\x03\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61\x63\x63\x63ocoa/v1/array.proto\x12\x0b\x61\x63\x63\x63ocoa.v1\"\xc2\x01\n\x05\x41rray\x12\'\n\x05\x64type\x18\x01 \x01(\x0e\x32\x18.acccocoa.v1.Array.DType\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x0c\n\x04xxh3\x18\x03 \x01(\x06\x12\x0c\n\x04head\x18\x04 \x01(\x0c\x12\x0c\n\x04zero\x18\x05 \x01(\x08\"V\n\x05\x44Type\x12\x15\n\x11\x44TYPE_UNSPECIFIED\x10\x00\x12\x11\n\rDTYPE_FLOAT32\x10\x01\x12\x11\n\rDTYPE_FLOAT64\x10\x02\x12\x10\n\x0c\x44TYPE_UINT32\x10\x03\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,9 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acccocoa.v1.array_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ARRAY']._serialized_start=41
-  _globals['_ARRAY']._serialized_end=221
-  _globals['_ARRAY_DTYPE']._serialized_start=135
-  _globals['_ARRAY_DTYPE']._serialized_end=221
-  _globals['_CHUNK']._serialized_start=223
-  _globals['_CHUNK']._serialized_end=244
+  _globals['_ARRAY']._serialized_end=235
+  _globals['_ARRAY_DTYPE']._serialized_start=149
+  _globals['_ARRAY_DTYPE']._serialized_end=235
+  _globals['_CHUNK']._serialized_start=237
+  _globals['_CHUNK']._serialized_end=258
 # @@protoc_insertion_point(module_scope)

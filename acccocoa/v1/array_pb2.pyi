@@ -48,6 +48,7 @@ class Array(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     XXH3_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    ZERO_FIELD_NUMBER: _builtins.int
     dtype: Global___Array.DType.ValueType
     length: _builtins.int
     """elements"""
@@ -55,6 +56,8 @@ class Array(_message.Message):
     """XXH3 (64 bits, seed 0) of all the array's bytes"""
     head: _builtins.bytes
     """the first piece"""
+    zero: _builtins.bool
+    """all elements are 0, and no piece travels"""
     def __init__(
         self,
         *,
@@ -62,10 +65,11 @@ class Array(_message.Message):
         length: _builtins.int = ...,
         xxh3: _builtins.int = ...,
         head: _builtins.bytes = ...,
+        zero: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "head", b"head", "length", b"length", "xxh3", b"xxh3"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "head", b"head", "length", b"length", "xxh3", b"xxh3", "zero", b"zero"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

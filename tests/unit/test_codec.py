@@ -77,6 +77,31 @@ def test_views_with_gaps_are_packed(array: NDArray[np.float64], step: int) -> No
 
 
 @every_dtype
+@pytest.mark.parametrize("size", [1, CHUNK])
+def test_zeros_do_not_travel(dtype: str, size: int) -> None:
+    header, pieces = encoded(np.zeros(size, dtype))
+    assert header.zero
+    assert (header.head, pieces) == (b"", [])
+    found = decode(header, [], dtype, size)
+    assert found.dtype == dtype
+    assert found.tobytes() == bytes(found.nbytes)
+
+
+def test_minus_zero_and_a_late_number_do() -> None:
+    late = np.zeros(10_000)
+    late[-1] = 1.0
+    for array in (np.array([0.0, -0.0]), late):
+        header, _ = encoded(array)
+        assert not header.zero
+        assert round_trip(array).tobytes() == array.tobytes()
+
+
+def test_zeros_that_bring_data_are_refused() -> None:
+    with pytest.raises(WireError, match="8 bytes arrived where 0 were missing"):
+        Decoder(header_of(bytes(8), zero=True), np.dtype("<f8"), 1)
+
+
+@every_dtype
 def test_empty(dtype: str) -> None:
     header, pieces = encoded(np.empty(0, dtype=dtype))
     assert (header.length, header.head, pieces) == (0, b"", [])
@@ -185,7 +210,7 @@ def test_a_missing_piece_is_noticed() -> None:
         decoder.array()
 
 
-@given(npst.arrays("<f8", st.integers(1, 20)), st.data())
+@given(npst.arrays("<f8", st.integers(1, 20)).filter(np.any), st.data())
 def test_a_changed_bit_is_noticed(array: NDArray[np.float64], data: st.DataObject) -> None:
     header, _ = encoded(array)
     damaged = bytearray(header.head)
