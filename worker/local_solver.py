@@ -392,7 +392,7 @@ class LocalSolver:
             kappa,
             plan.accuracy,
             newton.strides(shard.n, d),
-            self.problem.scale * weighted_squares / d,
+            self.problem.scale * weighted_squares / max(d, 1),
         )
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, list(state.cursors), state.idle.copy())
         return solved.columns - a_z, round(solved.passes * shard.n)

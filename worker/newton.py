@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acccocoa.losses import Loss, Vector
-from worker.kernels import Matrix
+from worker.kernels import TINY, Matrix
 
 MOST_PASSES = 40.0
 """A round ends after so many passes over the shard, whatever it has reached."""
@@ -167,7 +167,7 @@ def minimise(
         if rejected:
             here = point(here.u, None, stride)  # its z
         u = here.u
-    return Solved(here.at.columns, passes, here.error / abs(here.value))
+    return Solved(here.at.columns, passes, here.error / max(abs(here.value), TINY))
 
 
 def _newton(here: _Point, added: float) -> tuple[Vector, float]:
