@@ -57,6 +57,9 @@ more by that factor each time; that is taken back step by step."""
 ARMIJO = 1e-4
 """A step must make F smaller by that share of what its slope promises."""
 
+ROUNDED = 2.0**-49
+"""A sum may be off by that share of itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Derivatives:
@@ -173,5 +176,9 @@ def minimise(
 def _newton(here: _Point, added: float) -> tuple[Vector, float]:
     """The step, with so much added to all second derivatives of the losses, and minus its slope."""
     hessian = here.at.square + added * np.eye(len(here.u))
-    direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
+    try:
+        direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:  # features depend on each other, and what is added is lost in rounding
+        hessian += ROUNDED * float(np.trace(hessian)) * np.eye(len(here.u))
+        direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
     return direction, -float(direction @ here.gradient)
