@@ -55,7 +55,7 @@ MOST_DAMPED = 1e9
 more by that factor each time; that is taken back step by step."""
 
 ARMIJO = 1e-4
-"""A step must make F smaller by that share of what its slope promises."""
+"""A step must make F smaller by that share of what its slope promises, but for rounding."""
 
 ROUNDED = 2.0**-49
 """A sum may be off by that share of itself."""
@@ -159,7 +159,7 @@ def minimise(
             if stride > 1 and 0.5 * promised <= allowed:
                 break
             there = point(here.u + direction, here.u, stride)
-            rejected = not there.value <= here.value - ARMIJO * promised
+            rejected = not there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value)
             if not rejected:
                 here = there
                 damping = damping / DAMPING if damping > LEAST_DAMPED else 0.0
