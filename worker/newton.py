@@ -95,9 +95,14 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """u, F and its gradient there; `error` is what (w(z), z) are from a solution."""
+    """u, F and its gradient there; `error` is what (w(z), z) are from a solution.
+
+    before, mu : as Evaluate has had them
+    """
 
     u: Vector
+    before: Vector | None
+    mu: float
     value: float
     gradient: Vector
     at: Derivatives
@@ -131,19 +136,26 @@ def minimise(
     kinked = not loss.logistic and loss.curvature == 0.0
     mu = LARGEST_MU if kinked else 0.0
 
+    best: _Point | None = None
+    last: _Point | None = None
+
     def point(u: Vector, before: Vector | None, stride: int) -> _Point:
-        nonlocal passes
+        nonlocal passes, best, last
         at = evaluate(u, before, mu, stride)
         passes += at.passes
         away = u - c
         e = kappa * at.columns - away
         error = at.apart + 0.5 * float(e @ e) / kappa + 0.5 * float(e @ (at.square @ e))
-        return _Point(u, at.value + float(away @ away) / (2.0 * kappa), away / kappa - at.columns_smooth, at, error)
+        value = at.value + float(away @ away) / (2.0 * kappa)
+        last = _Point(u, before, mu, value, away / kappa - at.columns_smooth, at, error)
+        if stride == 1 and not (best is not None and best.error <= error):
+            best = last
+        return last
 
     u, damping = w, 0.0
     for stride in samples:
         enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY)
-        here, rejected = point(u, None, stride), False
+        here = point(u, None, stride)
         while passes < (MOST_PASSES if stride == 1 else MOST_SAMPLED):
             allowed, smoothing = enough * abs(here.value), SMOOTHED * accuracy * abs(here.value)
             if stride == 1 and here.error <= allowed:
@@ -154,23 +166,24 @@ def minimise(
             if kinked and here.at.smoothed > smoothing and 0.5 * promised <= max(near, allowed):
                 factor = max(FALL, MARGIN * math.sqrt(smoothing / here.at.smoothed))
                 mu *= factor
-                here, rejected = point(here.u, None, stride), False
+                here = point(here.u, None, stride)
                 continue
             if stride > 1 and 0.5 * promised <= allowed:
                 break
             there = point(here.u + direction, here.u, stride)
-            rejected = not there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value)
-            if not rejected:
+            if there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value):
                 here = there
                 damping = damping / DAMPING if damping > LEAST_DAMPED else 0.0
             elif damping < MOST_DAMPED:
                 damping = max(DAMPED, DAMPING * damping)
             else:  # F does not fall any more, but for rounding
                 break
-        if rejected:
-            here = point(here.u, None, stride)  # its z
         u = here.u
-    return Solved(here.at.columns, passes, here.error / max(abs(here.value), TINY))
+    assert best is not None  # the last stride is 1
+    if best is not last:
+        mu = best.mu
+        best = point(best.u, best.before, 1)  # its z
+    return Solved(best.at.columns, passes, best.error / max(abs(best.value), TINY))
 
 
 def _newton(here: _Point, added: float) -> tuple[Vector, float]:
