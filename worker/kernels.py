@@ -587,7 +587,7 @@ def smooth(loss: Loss, mu: float, y: float, s: float, p: float) -> tuple[float, 
         sign, t = y, 1.0 - y * p
     else:
         sign, t = (1.0 if y > p else -1.0), abs(y - p) - loss.epsilon
-    if t <= 0.0:
+    if t < 0.0 or (t == 0.0 and (loss.classifier or loss.epsilon > 0.0)):
         return 0.0, 0.0, 0.0
     b = t / loss.curvature
     slope = s / loss.curvature

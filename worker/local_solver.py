@@ -384,16 +384,17 @@ class LocalSolver:
         z_next = buffers.zeros(shard.n)
         a_z = self._columns(state.z) if state.z.any() else np.zeros(d)
         weighted_squares = float(self.s @ self._squared_norms)
-        solved = newton.minimise(
-            functools.partial(self._derivatives, z=z_next),
-            self.loss,
-            w,
-            w - kappa * a_z,
-            kappa,
-            plan.accuracy,
-            newton.strides(shard.n, d),
-            self.problem.scale * weighted_squares / d,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # the coordinator will notice
+            solved = newton.minimise(
+                functools.partial(self._derivatives, z=z_next),
+                self.loss,
+                w,
+                w - kappa * a_z,
+                kappa,
+                plan.accuracy,
+                newton.strides(shard.n, d),
+                self.problem.scale * weighted_squares / max(d, 1),
+            )
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, list(state.cursors), state.idle.copy())
         return solved.columns - a_z, round(solved.passes * shard.n)
 

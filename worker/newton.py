@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from acccocoa.losses import Loss, Vector
-from worker.kernels import Matrix
+from worker.kernels import TINY, Matrix
 
 MOST_PASSES = 40.0
 """A round ends after so many passes over the shard, whatever it has reached."""
@@ -56,7 +56,10 @@ MOST_DAMPED = 1e9
 more by that factor each time; that is taken back step by step."""
 
 ARMIJO = 1e-4
-"""A step must make F smaller by that share of what its slope promises."""
+"""A step must make F smaller by that share of what its slope promises, but for rounding."""
+
+ROUNDED = 2.0**-49
+"""A sum may be off by that share of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,14 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """u, F and its gradient there; `error` is what (w(z), z) are from a solution."""
+    """u, F and its gradient there; `error` is what (w(z), z) are from a solution.
+
+    before, mu : as Evaluate has had them
+    """
 
     u: Vector
+    before: Vector | None
+    mu: float
     value: float
     gradient: Vector
     at: Derivatives
@@ -129,20 +137,27 @@ def minimise(
     kinked = not loss.logistic and loss.curvature == 0.0
     mu = LARGEST_MU if kinked else 0.0
 
+    best: _Point | None = None
+    last: _Point | None = None
+
     def point(u: Vector, before: Vector | None, stride: int) -> _Point:
-        nonlocal passes
+        nonlocal passes, best, last
         at = evaluate(u, before, mu, stride)
         passes += at.passes
         away = u - c
         e = kappa * at.columns - away
         error = at.apart + 0.5 * float(e @ e) / kappa + 0.5 * float(e @ (at.square @ e))
         pull = stride / kappa
-        return _Point(u, at.value + 0.5 * pull * float(away @ away), pull * away - at.columns_smooth, at, error)
+        value = at.value + 0.5 * pull * float(away @ away)
+        last = _Point(u, before, mu, value, pull * away - at.columns_smooth, at, error)
+        if stride == 1 and not (best is not None and best.error <= error):
+            best = last
+        return last
 
     u, damping = w, 0.0
     for stride in samples:
         enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY)
-        here, rejected = point(u, None, stride), False
+        here = point(u, None, stride)
         while passes < (MOST_PASSES if stride == 1 else MOST_SAMPLED):
             allowed, smoothing = enough * abs(here.value), SMOOTHED * accuracy * abs(here.value)
             if stride == 1 and here.error <= allowed:
@@ -153,27 +168,32 @@ def minimise(
             if kinked and here.at.smoothed > smoothing and 0.5 * promised <= max(near, allowed):
                 factor = max(FALL, MARGIN * math.sqrt(smoothing / here.at.smoothed))
                 mu *= factor
-                here, rejected = point(here.u, None, stride), False
+                here = point(here.u, None, stride)
                 continue
             if stride > 1 and 0.5 * promised <= allowed:
                 break
             there = point(here.u + direction, here.u, stride)
-            rejected = not there.value <= here.value - ARMIJO * promised
-            if not rejected:
+            if there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value):
                 here = there
                 damping = damping / DAMPING if damping > LEAST_DAMPED else 0.0
             elif damping < MOST_DAMPED:
                 damping = max(DAMPED, DAMPING * damping)
             else:  # F does not fall any more, but for rounding
                 break
-        if rejected:
-            here = point(here.u, None, stride)  # its z
         u = here.u
-    return Solved(here.at.columns, passes, here.error / abs(here.value))
+    assert best is not None  # the last stride is 1
+    if best is not last:
+        mu = best.mu
+        best = point(best.u, best.before, 1)  # its z
+    return Solved(best.at.columns, passes, best.error / max(abs(best.value), TINY))
 
 
 def _newton(here: _Point, added: float) -> tuple[Vector, float]:
     """The step, with so much added to all second derivatives of the losses, and minus its slope."""
     hessian = here.at.square + added * np.eye(len(here.u))
-    direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
+    try:
+        direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:  # features depend on each other, and what is added is lost in rounding
+        hessian += ROUNDED * float(np.trace(hessian)) * np.eye(len(here.u))
+        direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
     return direction, -float(direction @ here.gradient)

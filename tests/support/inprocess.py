@@ -42,8 +42,13 @@ class InProcessWorkers:
         label_weights: Mapping[float, float] | None = None,
         bias: float | None = None,
         shrinking: bool = False,
+        sharing: int = 1,
     ) -> None:
-        """weights, label_weights, bias : by examples; by features the problem has them."""
+        """Make them.
+
+        weights, label_weights, bias : by examples; by features the problem has them
+        sharing : threads of each worker that share what needs no blocks
+        """
         digest = shardfile.content_hash(examples)
         sizes = np.diff(examples.indptr)
         self._features = examples.d
@@ -58,9 +63,10 @@ class InProcessWorkers:
             self.shards = [replace(shard, weights=weights[shard.rows]) for shard in self.shards]
         if bias is not None:
             self.shards = [with_constant_feature(shard, bias, examples.d) for shard in self.shards]
-        pool = ThreadPoolExecutor(threads)
+        pool = ThreadPoolExecutor(max(threads, sharing))
+        options: dict[str, Any] = {"shrinking": shrinking, "threads": sharing}
         self.solvers = [
-            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool, label_weights, shrinking=shrinking)
+            LocalSolver(shard, problem.subproblem, positive_label, rank, seed, pool, label_weights, **options)
             for rank, shard in enumerate(self.shards)
         ]
         self.states = [DualState.zeros(shard.n, len(shard.blocks)) for shard in self.shards]
@@ -101,6 +107,7 @@ class InProcessWorkers:
             work.fraction,
             request.restart,
             request.screen,
+            request.accuracy,
         )
 
     def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:

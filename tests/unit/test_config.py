@@ -12,6 +12,7 @@ from acccocoa.config import (
     AlgorithmConfig,
     ClusterConfig,
     DataConfig,
+    LocalSolver,
     ObjectiveConfig,
     OutputConfig,
     RecoveryConfig,
@@ -74,6 +75,12 @@ def test_every_setting_says_what_it_does(config: type) -> None:
         (AlgorithmConfig, {"local_epochs": 0.0}, "--local-epochs 0"),
         (AlgorithmConfig, {"local_epochs": LOCAL_EPOCHS_MAX + 1.0}, "--local-epochs 1001"),
         (AlgorithmConfig, {"deterministic": True, "round_seconds": 0.1}, "--deterministic and --round-seconds"),
+        (AlgorithmConfig, {"local_solver": "newton", "local_epochs": 2.0}, "--local-solver newton and --local-epochs"),
+        (
+            AlgorithmConfig,
+            {"local_solver": "newton", "round_seconds": 1.0},
+            "--local-solver newton and --round-seconds",
+        ),
         (AlgorithmConfig, {"threads": 0}, "--threads 0"),
         (AlgorithmConfig, {"seed": -1}, "--seed -1"),
         (AlgorithmConfig, {"seed": 2**63}, "--seed 9223372036854775808"),
@@ -98,6 +105,36 @@ def test_extremes_that_are_allowed() -> None:
     ClusterConfig(worker_patience=0.0)
     StopConfig(tol=1e-300, max_rounds=1, max_seconds=1e-9)
     ObjectiveConfig(lam=1e-300, l1_ratio=0.999)
+
+
+@pytest.mark.parametrize("solver", ["auto", "sdca", "newton"])
+def test_the_local_solver_goes_with_the_rule_for_the_passes(solver: LocalSolver) -> None:
+    assert AlgorithmConfig(local_solver=solver, local_work="auto").local_solver == solver
+    if solver != "newton":
+        AlgorithmConfig(local_solver=solver, local_epochs=2.0)
+        AlgorithmConfig(local_solver=solver, round_seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "as_usual"),
+    [
+        ({}, True),
+        ({"local_work": "auto", "threads": 2, "seed": 3, "shrinking": False, "restart": "none"}, True),
+        ({"local_solver": "newton"}, True),
+        ({"local_epochs": 1.0}, False),
+        ({"round_seconds": 1.0}, False),
+        ({"sigma": 1.0}, False),
+        ({"gamma": 0.5}, False),
+        ({"accelerate": False}, False),
+    ],
+)
+def test_rounds_are_as_usual_when_nothing_is_said_of_them(values: dict[str, Any], as_usual: bool) -> None:
+    assert AlgorithmConfig(**values).as_usual is as_usual
+
+
+@pytest.mark.parametrize("name", losses.NAMES)
+def test_newtons_method_is_for_every_loss_but_one(name: str) -> None:
+    assert losses.loss(name).newton == (name != "epsilon_insensitive")
 
 
 def test_lam_is_that_of_C() -> None:

@@ -6,13 +6,19 @@ import pytest
 
 from coordinator.schedule import (
     COARSE,
+    ENTRIES_OF_A_ROW,
     ENTRIES_WORTH_A_VECTOR,
+    EPSILON,
+    FEW,
     LOOSE,
     WORTH_A_BLOCK,
+    WORTH_NEWTON,
+    WORTH_NEWTON_SMOOTHED,
     automatic_epochs,
     blocks_are_free,
     is_narrow,
     lengthened,
+    newton_pays,
     plan_work,
     screened_epochs,
 )
@@ -83,6 +89,54 @@ def test_blocks_are_free_where_rows_are_coupled_loosely() -> None:
     assert not free(threads=3)
     assert free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR)
     assert not free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR + 1)
+
+
+SHORT = int(ENTRIES_OF_A_ROW)
+
+
+@pytest.mark.parametrize(
+    ("features", "coupling", "length", "smooth", "expected"),
+    [
+        (54, 10.0, SHORT, True, True),
+        (FEW, 10.0, SHORT, True, True),
+        (FEW + 1, 10.0, SHORT, True, False),
+        (54, WORTH_NEWTON, SHORT, True, True),
+        (54, 0.99 * WORTH_NEWTON, SHORT, True, False),
+        (54, 0.0, SHORT, True, False),
+        (54, float("inf"), SHORT, True, False),  # nothing is known of the digits
+        # a pass costs as much more as rows are longer, twice over
+        (54, 3.99 * WORTH_NEWTON, 2 * SHORT, True, False),
+        (54, 4.01 * WORTH_NEWTON, 2 * SHORT, True, True),
+        (54, 0.26 * WORTH_NEWTON, SHORT // 2, True, True),
+        (54, 0.24 * WORTH_NEWTON, SHORT // 2, True, False),
+        # what must be smoothed first takes more steps
+        (54, WORTH_NEWTON, SHORT, False, False),
+        (54, 0.99 * WORTH_NEWTON_SMOOTHED, SHORT, False, False),
+        (54, WORTH_NEWTON_SMOOTHED, SHORT, False, True),
+    ],
+)
+def test_newton_pays_where_features_are_few_rows_short_and_coupled(
+    features: int, coupling: float, length: int, smooth: bool, expected: bool
+) -> None:
+    rows = 1000
+    assert newton_pays(features, coupling, length * rows, rows, COARSE, smooth) is expected
+
+
+def test_newton_pays_only_while_rounding_is_below_the_gap() -> None:
+    rows, tol = 10_000, 1e-6
+    most = tol / (rows * EPSILON)
+    for coupling, expected in ((0.99 * most, True), (1.01 * most, False)):
+        assert newton_pays(54, coupling, SHORT * rows, rows, tol, smooth=True) is expected
+        assert newton_pays(54, coupling, SHORT * rows, rows, 0.5 * tol, smooth=True) is False
+        assert newton_pays(54, coupling, SHORT * 10 * rows, 10 * rows, tol, smooth=True) is False
+
+
+def test_the_hinge_loss_needs_more_coupling_than_smooth_ones() -> None:
+    assert WORTH_NEWTON_SMOOTHED > WORTH_NEWTON
+    for exponent in range(-20, 60):
+        coupling = 1.3**exponent
+        hinge, smooth = (newton_pays(54, coupling, 12_000, 1000, COARSE, smooth) for smooth in (False, True))
+        assert smooth >= hinge
 
 
 @pytest.mark.parametrize("k", [1, 2, 8])
