@@ -154,7 +154,7 @@ def minimise(
             best = last
         return last
 
-    u, damping = w, 0.0
+    u, damping, untried = w, 0.0, bool(w.any())
     for stride in samples:
         enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY)
         here = point(u, None, stride)
@@ -176,6 +176,10 @@ def minimise(
             if there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value):
                 here = there
                 damping = damping / DAMPING if damping > LEAST_DAMPED else 0.0
+            elif untried and here.u is w:  # that of another lam, or of a z that was far from a solution
+                untried = False
+                origin = point(np.zeros_like(w), None, stride)
+                here = origin if origin.value < here.value else here
             elif damping < MOST_DAMPED:
                 damping = max(DAMPED, DAMPING * damping)
             else:  # F does not fall any more, but for rounding

@@ -313,6 +313,21 @@ def test_it_goes_on_from_any_z(loss: str) -> None:
     assert found.relative_gap <= 1e-4 / NEWTON_SHARE
 
 
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "huber"])
+def test_a_w_of_another_lam_is_no_worse_than_none(loss: str) -> None:
+    data = standard(losses.loss(loss).classifier)
+    n = len(data.y)
+    cold = first_round(data, Problem(loss, 1e-5, n), 1e-4)
+    before = first_round(data, Problem(loss, 1e-2, n), 1e-4)
+    workers = InProcessWorkers(data.examples, Problem(loss, 1e-5, n), 1)
+    (solver,), (state,), (shard,) = workers.solvers, workers.states, workers.shards
+    state.alpha[:] = state.z[:] = before.z[shard.rows]
+    w = data.x.T @ before.z / (1e-5 * n)
+    plan = RoundPlan(0, 1.0, 1.0, 1.0, (1,), 1.0, accuracy=1e-4)
+    _, steps = solver.solve(state, plan, w[shard.support])
+    assert steps / n <= cold.passes + 4.0
+
+
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_the_same_bits_on_any_number_of_threads(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.local_solver.WORTH_THREADS", 0)
