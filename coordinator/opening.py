@@ -152,7 +152,7 @@ def _divisible(
     workers : how many there are to be, where that is known
     """
     objective, n, d = settings.objective, examples.n, examples.d
-    if (workers or 1) == 1 and _by_newton(settings, examples):
+    if settings.algorithm.local_solver == "newton" and _by_newton(settings, examples):
         return "examples", n
     if objective.asks_for_scale(n, d):
         sizes = feature_sizes(examples)
@@ -168,11 +168,14 @@ def _divisible(
 def _by_newton(settings: Settings, examples: Examples) -> bool:
     """One worker would minimise by Newton's method; see task.by_newton."""
     objective = settings.objective
+    if settings.algorithm.local_solver == "newton":
+        # what it does not fit is refused later
+        return objective.partition != "features" and objective.l1_ratio < 1.0 and not objective.intercept
     if not task.newton_may(settings) or objective.partition == "features" or examples.d > FEW:
         return False
     coupling = objective.coupling_of_rows(examples.n, examples.d, float(row_norms(examples).max()), 1.0)
     smooth = math.isfinite(loss(objective.loss, objective.loss_parameter).smoothness)
-    return newton_pays(examples.d, coupling, examples.nnz, examples.n, settings.stop.tol, smooth)
+    return newton_pays(examples.d, coupling, examples.nnz, examples.n, smooth)
 
 
 def _worth(settings: Settings, examples: Examples, by: str) -> int:

@@ -116,7 +116,7 @@ def blocks_are_free(threads: int, blocks: int, entries: int, shared: int, coupli
     return worth and blocks * coupling <= LOOSE and tol >= COARSE
 
 
-def newton_pays(features: int, coupling: float, entries: int, rows: int, tol: float, smooth: bool) -> bool:
+def newton_pays(features: int, coupling: float, entries: int, rows: int, smooth: bool) -> bool:
     """One worker is sooner done by Newton's method than by coordinate ascent; see worker.newton.
 
     Ascent takes about sqrt(coupling) times as many passes, Newton three to eight whatever that is, each of which costs
@@ -126,14 +126,13 @@ def newton_pays(features: int, coupling: float, entries: int, rows: int, tol: fl
 
     Parameters
     ----------
-    features, entries, rows : of the data;  coupling : see ObjectiveConfig.coupling_of_rows
-    tol : relative gap that ends the run. Where rows are so long that the digits of A z are those of rounding, w, which
-        is A z / lam, cannot be had from dual variables (cpusmall, squared loss; by features it can)
+    features, entries, rows : of the data;  coupling : see ObjectiveConfig.coupling_of_rows. Where rows are so long, and
+        lam so small, that A z is what rounding leaves of products x z, it cannot tell w = A z / lam
     smooth : the loss is, so that it need not be smoothed first
     """
     length = entries / rows / ENTRIES_OF_A_ROW
     width = max(1.0, features / FEATURES_OF_A_ROW)
-    exact = coupling * rows * EPSILON <= tol
+    exact = coupling * rows * EPSILON <= EXACT
     worth = (WORTH_NEWTON if smooth else WORTH_NEWTON_SMOOTHED) * (length * width) ** 2
     return features <= FEW and coupling >= worth and exact
 
@@ -229,7 +228,8 @@ WORTH_NEWTON_SMOOTHED = 1.0
 """Features at most, and coupling at least with rows of so many entries and features, for Newton's method."""
 
 EPSILON = 2.0**-53
-"""What a sum is rounded by."""
+EXACT = 0.1
+"""What a sum is rounded by, and up to what multiple of lam that may come; then A z is right to a thousandth of that."""
 
 NEWTON_SHARE = 0.8
 """Of the gap that ends the run is what Newton's method is asked for: the certificate is computed anew."""

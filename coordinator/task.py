@@ -275,21 +275,23 @@ def by_newton(settings: Settings, shards: Sequence[ShardDescription], job: Job) 
     objective, algorithm = settings.objective, settings.algorithm
     kind = loss(objective.loss, objective.loss_parameter)
     if algorithm.local_solver == "newton":
-        if job.by_features or not kind.newton or job.shared > NEWTON_FEATURES_MAX:
-            raise UsageError(
-                "--local-solver newton",
-                f"is for shards cut by examples, at most {NEWTON_FEATURES_MAX} features, and not for the "
-                f"epsilon_insensitive loss; here are {job.shared} features, the loss is {objective.loss}",
-                "leave it out",
-            )
-        return True
+        if job.by_features:
+            why, remedy = "is for shards cut by examples, these are cut by features", "leave it out, or cut by examples"
+        elif not kind.newton:
+            why, remedy = f"is not for the {objective.loss} loss", "leave it out, or take another loss"
+        elif job.shared > NEWTON_FEATURES_MAX:
+            why = f"is for at most {NEWTON_FEATURES_MAX} features, here are {job.shared}"
+            remedy = "leave it out"
+        else:
+            return True
+        raise UsageError("--local-solver newton", why, remedy)
     if algorithm.local_solver == "sdca" or job.by_features or len(shards) > 1:
         return False
     if not newton_may(settings):
         return False
     smooth = math.isfinite(kind.smoothness)
     coupling = _coupling(settings, shards, job)
-    return newton_pays(job.shared, coupling, job.nnz, job.n, settings.stop.tol, smooth)
+    return newton_pays(job.shared, coupling, job.nnz, job.n, smooth)
 
 
 def newton_may(settings: Settings) -> bool:
@@ -567,6 +569,7 @@ def run_summary(outcome: Outcome) -> dict[str, Any]:
         "drift": outcome.drift,
         "widened": outcome.widened,
         "deterministic": outcome.deterministic,
+        "local_solver": outcome.local_solver,
     }
 
 
@@ -583,7 +586,6 @@ def algorithm_summary(begun: Begun, settings: Settings, shards: Sequence[ShardDe
         "accelerate": loop.accelerate,
         "shrinking": settings.algorithm.shrinks,
         "restart": loop.restart_rule,
-        "local_solver": begun.training.local_solver,
         "local_epochs": begun.epochs if settings.algorithm.round_seconds is None else None,
         "round_seconds": settings.algorithm.round_seconds,
         "passes_a_round": [work.passes for work in begun.training.works],

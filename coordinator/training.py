@@ -132,6 +132,7 @@ class Outcome:
     w : float64, shape (d,), of the primal value
     data_passes : coordinates visited over n
     drift : largest relative difference between v_y and A y found by an audit
+    local_solver : how the workers have minimised their G_k: "sdca", "newton", or "newton, sdca", one after the other
     widened : round from which on vectors travelled as float64 though float32 was asked for; None: they never did
     deterministic : neither clocks nor lost states have had a say in it: the same data, options and seed give the same
     """
@@ -145,6 +146,7 @@ class Outcome:
     resyncs: int
     drift: float
     solve_seconds: float
+    local_solver: str
     widened: int | None
     deterministic: bool
 
@@ -724,6 +726,7 @@ class Training:
             resyncs=self.progress.resyncs,
             drift=self.progress.drift,
             solve_seconds=self.seconds,
+            local_solver=self.local_solver,
             widened=self.progress.widened,
             deterministic=self.progress.steady and self._tempo is None and status in ("converged", "max_rounds"),
         )

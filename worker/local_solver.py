@@ -383,7 +383,8 @@ class LocalSolver:
         shard, d = self.shard, len(w)
         z_next = buffers.zeros(shard.n)
         a_z = self._columns(state.z) if state.z.any() else np.zeros(d)
-        weighted_squares = float(self.s @ self._squared_norms)
+        squares = np.zeros(d)
+        shard_kernels.squares_of_columns(shard.indices, shard.values, squares)
         with np.errstate(over="ignore", invalid="ignore"):  # the coordinator will notice
             solved = newton.minimise(
                 functools.partial(self._derivatives, z=z_next),
@@ -393,7 +394,7 @@ class LocalSolver:
                 kappa,
                 plan.accuracy,
                 newton.strides(shard.n, d),
-                self.problem.scale * weighted_squares / max(d, 1),
+                self.problem.scale * float(self.s.mean()) * squares,
             )
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, list(state.cursors), state.idle.copy())
         return solved.columns - a_z, round(solved.passes * shard.n)

@@ -48,12 +48,13 @@ CLOSE = 0.1
 """mu begins there and falls, whenever another step would gain no more than the share CLOSE of what smoothing costs, to
 what is expected to make that the share SMOOTHED of the accuracy, times the margin, but by no more than FALL at once."""
 
+SHORTENED = 2
 DAMPED = 1e-2
 DAMPING = 10.0
 LEAST_DAMPED = 1e-6
 MOST_DAMPED = 1e9
-"""A step that does not lead down is tried again with so much of the mean second derivative added to all of them, then
-more by that factor each time; that is taken back step by step."""
+"""A step that does not lead down is shortened so often. Then it is made anew, so much of the largest second derivative
+there can be added to that of every feature, and more by that factor each time; that is taken back step by step."""
 
 ARMIJO = 1e-4
 """A step must make F smaller by that share of what its slope promises, but for rounding."""
@@ -123,7 +124,7 @@ def minimise(
     kappa: float,
     accuracy: float,
     samples: Sequence[int],
-    mean_square: float,
+    mean_squares: Vector,
 ) -> Solved:
     """Minimise F from u = w on; all vectors float64, shape (d,).
 
@@ -131,7 +132,7 @@ def minimise(
     ----------
     accuracy : how far from a solution (w(z), z) may be, relative to F
     samples : strides, the last one 1
-    mean_square : mean of the entries' squares over all rows and features, with the factors that F has
+    mean_squares : of every feature's entries over all rows, with the factors that F has
     """
     passes = 0.0
     kinked = not loss.logistic and loss.curvature == 0.0
@@ -154,7 +155,8 @@ def minimise(
             best = last
         return last
 
-    u, damping, untried = w, 0.0, bool(w.any())
+    u, untried = w, bool(w.any())
+    share, refused, damping = 1.0, 0, 0.0
     for stride in samples:
         enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY)
         here = point(u, None, stride)
@@ -163,7 +165,7 @@ def minimise(
             if stride == 1 and here.error <= allowed:
                 break
             smoothness = 0.25 / mu if kinked else loss.smoothness
-            direction, promised = _newton(here, stride / kappa + damping * mean_square * smoothness)
+            direction, promised = _newton(here, stride / kappa + damping * smoothness * mean_squares)
             near = CLOSE * min(abs(here.value), here.at.smoothed)
             if kinked and here.at.smoothed > smoothing and 0.5 * promised <= max(near, allowed):
                 factor = max(FALL, MARGIN * math.sqrt(smoothing / here.at.smoothed))
@@ -172,15 +174,21 @@ def minimise(
                 continue
             if stride > 1 and 0.5 * promised <= allowed:
                 break
-            there = point(here.u + direction, here.u, stride)
-            if there.value <= here.value - ARMIJO * promised + ROUNDED * abs(here.value):
+            there = point(here.u + share * direction, here.u, stride)
+            if there.value <= here.value - ARMIJO * share * promised + ROUNDED * abs(here.value):
                 here = there
+                share, refused = 1.0, 0
                 damping = damping / DAMPING if damping > LEAST_DAMPED else 0.0
             elif untried and here.u is w:  # that of another lam, or of a z that was far from a solution
                 untried = False
                 origin = point(np.zeros_like(w), None, stride)
                 here = origin if origin.value < here.value else here
+            elif refused < SHORTENED and here.at.square.any():
+                refused += 1
+                bend = there.value - here.value + share * promised  # of the parabola through what is known
+                share *= min(0.5, max(0.1, 0.5 * share * promised / bend)) if bend > 0.0 else 0.1
             elif damping < MOST_DAMPED:
+                share, refused = 1.0, 0
                 damping = max(DAMPED, DAMPING * damping)
             else:  # F does not fall any more, but for rounding
                 break
@@ -192,9 +200,9 @@ def minimise(
     return Solved(best.at.columns, passes, best.error / max(abs(best.value), TINY))
 
 
-def _newton(here: _Point, added: float) -> tuple[Vector, float]:
+def _newton(here: _Point, added: Vector) -> tuple[Vector, float]:
     """The step, with so much added to all second derivatives of the losses, and minus its slope."""
-    hessian = here.at.square + added * np.eye(len(here.u))
+    hessian = here.at.square + np.diag(added)
     try:
         direction = -np.linalg.solve(hessian, here.gradient).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:  # features depend on each other, and what is added is lost in rounding

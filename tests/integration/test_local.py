@@ -263,7 +263,7 @@ def test_says_at_the_start_that_unscaled_data_will_crawl(launch: Launcher, local
 def test_scales_do_not_matter_to_newtons_method(launch: Launcher) -> None:
     lines = [f"{1 if i % 3 else -1} 1:{1 + i % 7} 2:{1000 * (1 + i % 5)}" for i in range(60)]
     (launch.directory / "data").write_text("\n".join(lines))
-    trained = launch.run("coordinator", "train", "data", "--local", 1, "--loss", "squared_hinge", "--json")
+    trained = launch.run("coordinator", "train", "data", "--local", 1, "--json")
     result = only_json(trained.stdout)
     assert (result["local_solver"], result["partition"], result["rounds"]) == ("newton", "examples", result["rounds"])
     assert "training on" in trained.stderr

@@ -9,6 +9,7 @@ from coordinator.schedule import (
     ENTRIES_OF_A_ROW,
     ENTRIES_WORTH_A_VECTOR,
     EPSILON,
+    EXACT,
     FEW,
     LOOSE,
     WORTH_A_BLOCK,
@@ -119,23 +120,23 @@ def test_newton_pays_where_features_are_few_rows_short_and_coupled(
     features: int, coupling: float, length: int, smooth: bool, expected: bool
 ) -> None:
     rows = 1000
-    assert newton_pays(features, coupling, length * rows, rows, COARSE, smooth) is expected
+    assert newton_pays(features, coupling, length * rows, rows, smooth) is expected
 
 
-def test_newton_pays_only_while_rounding_is_below_the_gap() -> None:
-    rows, tol = 10_000, 1e-6
-    most = tol / (rows * EPSILON)
-    for coupling, expected in ((0.99 * most, True), (1.01 * most, False)):
-        assert newton_pays(54, coupling, SHORT * rows, rows, tol, smooth=True) is expected
-        assert newton_pays(54, coupling, SHORT * rows, rows, 0.5 * tol, smooth=True) is False
-        assert newton_pays(54, coupling, SHORT * 10 * rows, 10 * rows, tol, smooth=True) is False
+def test_newton_pays_only_while_rounding_is_small() -> None:
+    rows = 10_000
+    most = EXACT / (rows * EPSILON)
+    for smooth in (True, False):
+        assert newton_pays(54, 0.99 * most, SHORT * rows, rows, smooth) is True
+        assert newton_pays(54, 1.01 * most, SHORT * rows, rows, smooth) is False
+        assert newton_pays(54, 0.99 * most, SHORT * 10 * rows, 10 * rows, smooth) is False
 
 
 def test_the_hinge_loss_needs_more_coupling_than_smooth_ones() -> None:
     assert WORTH_NEWTON_SMOOTHED > WORTH_NEWTON
     for exponent in range(-20, 60):
         coupling = 1.3**exponent
-        hinge, smooth = (newton_pays(54, coupling, 12_000, 1000, COARSE, smooth) for smooth in (False, True))
+        hinge, smooth = (newton_pays(54, coupling, 12_000, 1000, smooth) for smooth in (False, True))
         assert smooth >= hinge
 
 
