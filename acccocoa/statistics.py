@@ -93,12 +93,12 @@ class Sizes:
             found.append(
                 f"features differ in scale: the largest magnitude is {self.feature_largest:.6g}, and "
                 f"{self.feature_tenth:.6g} for a tenth of them; "
-                "training will crawl, --normalize features-maxabs mends it"
+                "coordinate ascent will crawl, --normalize features-maxabs mends it"
             )
         if self.norm_largest > NORM_SPREAD * self.norm_median:
             found.append(
                 f"examples differ in norm: the largest is {self.norm_largest:.6g}, the median {self.norm_median:.6g}; "
-                "training will crawl, --normalize rows mends it"
+                "coordinate ascent will crawl, --normalize rows mends it"
             )
         return found
 
