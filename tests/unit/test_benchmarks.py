@@ -156,7 +156,7 @@ def test_rows_that_cover_all_features(workers: int, share: float) -> None:
 def test_an_array_is_cut_as_the_codec_cuts_it() -> None:
     for count in (1, codec.CHUNK // 8, codec.CHUNK // 8 + 1, 3 * codec.CHUNK // 8 + 5):
         header = array_pb2.Array()
-        pieces = list(codec.encode(np.zeros(count), header))
+        pieces = list(codec.encode(np.ones(count), header))
         assert wire.pieces(8 * count) == [len(header.head), *map(len, pieces)]
 
 
