@@ -82,7 +82,9 @@ def test_streams_are_bounded_and_silent_ones_end(some: Arena, clients: list[Clie
 
 
 def test_a_flood_of_questions_does_not_disturb_a_job(some: Arena, clients: list[Client]) -> None:
-    coordinator = some.train("--lam", "1e-4", "--tol", "1e-4", "--certify-every-round", "--silence", "5")
+    coordinator = some.train(
+        "--lam", "1e-4", "--tol", "1e-4", "--certify-every-round", "--silence", "5", "--local-solver", "sdca"
+    )
     some.wait_round(3, coordinator)
     asked = threading.Semaphore(0)
 

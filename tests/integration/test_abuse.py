@@ -68,7 +68,7 @@ def support_of(client: Client) -> int:
 def whole_job(client: Client) -> None:
     """One round, certified and solved; the certificate at zero is known."""
     length = support_of(client)
-    w = np.zeros(length)
+    w = np.ones(length)
     kinds: list[str] = []
     received = 0
     for reply in client.solve(requests_of(client, round_with(w), w)):
@@ -141,7 +141,7 @@ def test_a_start_that_does_not_fit(
     ids=lambda value: next(iter(value)),
 )
 def test_a_problem_that_makes_no_sense_is_solved_all_the_same(changes: dict[str, object], client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     _, *rest = requests_of(client, round_with(w), w)
     assert client.refusal([client.start(**changes), *rest]) == (grpc.StatusCode.OK, "")
 
@@ -173,14 +173,14 @@ def test_start_twice(client: Client) -> None:
     ],
 )
 def test_a_round_out_of_its_bounds(changes: dict[str, object], words: str, client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     code, details = client.refusal(requests_of(client, round_with(w, **changes), w))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert words in details
 
 
 def test_the_first_round_without_w(client: Client) -> None:
-    request = round_with(np.zeros(1))
+    request = round_with(np.ones(1))
     request.rounds.ClearField("w")
     request.rounds.rounds[0].brings_w = False
     code, details = client.refusal([client.start(), request])
@@ -213,7 +213,7 @@ def test_values_that_are_not_finite_come_back_as_such(client: Client) -> None:
 def test_an_array_that_is_not_what_it_says(changes: dict[str, object], words: str, client: Client) -> None:
     length = support_of(client)
     assert length == 200_000
-    w = np.zeros(length)
+    w = np.ones(length)
     request = round_with(w)
     for name, value in changes.items():
         setattr(request.rounds.w, name, value)
@@ -223,13 +223,13 @@ def test_an_array_that_is_not_what_it_says(changes: dict[str, object], words: st
 
 
 def test_more_pieces_than_belong_to_the_array(client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     code, details = client.refusal([*requests_of(client, round_with(w), w), pb.SolveRequest(chunk=array_pb2.Chunk())])
     assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "Rounds were expected, not chunk")
 
 
 def test_a_piece_too_long(client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     start, first, last = requests_of(client, round_with(w), w)
     last.chunk.data += b"!"
     code, details = client.refusal([start, first, last])
@@ -238,7 +238,7 @@ def test_a_piece_too_long(client: Client) -> None:
 
 
 def test_an_array_interrupted_by_another_message(client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     start, first, _ = requests_of(client, round_with(w), w)
     code, details = client.refusal([start, first, first])
     assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "an array was interrupted by another message")
@@ -262,7 +262,7 @@ def test_a_message_beyond_grpcs_cap(client: Client) -> None:
 
 
 def test_the_client_closes_its_side_within_an_array(client: Client) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     start, first, _ = requests_of(client, round_with(w), w)
     assert client.refusal([start, first]) == (grpc.StatusCode.OK, "")
 
@@ -272,7 +272,7 @@ def test_the_client_closes_its_side_within_an_array(client: Client) -> None:
 
 @pytest.mark.parametrize("after", ["started", "answers"])
 def test_a_client_that_vanishes(after: str, client: Client, victim: Worker) -> None:
-    w = np.zeros(support_of(client))
+    w = np.ones(support_of(client))
     big = round_with(w, visits=[60_000], fraction=1.0, brings_w=False)
 
     def endless() -> Iterator[pb.SolveRequest]:
