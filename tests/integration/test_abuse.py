@@ -68,7 +68,7 @@ def support_of(client: Client) -> int:
 def whole_job(client: Client) -> None:
     """One round, certified and solved; the certificate at zero is known."""
     length = support_of(client)
-    w = np.ones(length)
+    w = np.zeros(length)
     kinds: list[str] = []
     received = 0
     for reply in client.solve(requests_of(client, round_with(w), w)):
