@@ -477,6 +477,7 @@ def compile_kernels(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> None:
     rows = (indptr, indices, values)
     kernels.sdca(*rows, one, one, one, np.zeros(1), np.zeros(1), indices, 1.0, loss, NOBODY, NOT_CENTRED, 0.0)
     shard_kernels.centre(indptr, values, 1, one.copy(), one.copy())
+    shard_kernels.squares_of_columns(indices, values, np.zeros(1))
     kernels.loss_sum(indptr, indices, values, one, one, one, 0, 1, loss)
     kernels.products(indptr, indices, values, one, 0, 1, np.zeros(1))
     kernels.gap_sum(indptr, indices, values, one, one, one, one, 1.0, one, 0, 1, 1, 0, loss)
