@@ -190,7 +190,7 @@ def feature_sizes(examples: Examples) -> Sizes:
 
 
 def row_norms(examples: Examples) -> NDArray[np.float64]:
-    """|x_i| of every example, float64, shape (n,)."""
+    """|x_i| of every row, whatever its magnitude; shape (n,)."""
     parts = np.empty((examples.n, 2))
     kernels.squared_norms(examples.indptr, examples.values, parts)
     norms: NDArray[np.float64] = parts[:, 0] * np.sqrt(parts[:, 1])

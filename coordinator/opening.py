@@ -1,7 +1,6 @@
 """The workers of a job, found where the user says or started here, and the job on them with whoever is told of it."""
 
 import itertools
-import math
 import os
 import stat
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from acccocoa import loading
 from acccocoa.config import ClusterConfig, DataConfig, OutputConfig
 from acccocoa.errors import DataError, UsageError
 from acccocoa.examples import Examples
-from acccocoa.losses import loss
 from acccocoa.manifest import Manifest
 from acccocoa.model import sidecar_path
 from acccocoa.statistics import feature_sizes, row_norms
@@ -29,7 +27,7 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import COARSE, FEW, is_narrow, newton_pays
+from coordinator.schedule import COARSE, is_narrow
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -167,15 +165,15 @@ def _divisible(
 
 def _by_newton(settings: Settings, examples: Examples) -> bool:
     """One worker would minimise by Newton's method; see task.by_newton."""
-    objective = settings.objective
+    objective, n, d = settings.objective, examples.n, examples.d
     if settings.algorithm.local_solver == "newton":
         # what it does not fit is refused later
         return objective.partition != "features" and objective.l1_ratio < 1.0 and not objective.intercept
-    if not task.newton_may(settings) or objective.partition == "features" or examples.d > FEW:
-        return False
-    coupling = objective.coupling_of_rows(examples.n, examples.d, float(row_norms(examples).max()), 1.0)
-    smooth = math.isfinite(loss(objective.loss, objective.loss_parameter).smoothness)
-    return newton_pays(examples.d, coupling, examples.nnz, examples.n, smooth)
+
+    def coupling() -> float:
+        return objective.coupling_of_rows(n, d, float(row_norms(examples).max()), 1.0)
+
+    return objective.partition != "features" and task.newton_chosen(settings, d, examples.nnz, n, coupling)
 
 
 def _worth(settings: Settings, examples: Examples, by: str) -> int:

@@ -28,6 +28,7 @@ from coordinator.handshake import Job, ShardDescription, check_memory, combine
 from coordinator.normalize import Scaling
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import (
+    FEW,
     NEWTON_SHARE,
     SCREENED,
     CertificateSchedule,
@@ -285,24 +286,25 @@ def by_newton(settings: Settings, shards: Sequence[ShardDescription], job: Job) 
         else:
             return True
         raise UsageError("--local-solver newton", why, remedy)
-    if algorithm.local_solver == "sdca" or job.by_features or len(shards) > 1:
+    if job.by_features or len(shards) > 1:
         return False
-    if not newton_may(settings):
-        return False
-    smooth = math.isfinite(kind.smoothness)
-    coupling = _coupling(settings, shards, job)
-    return newton_pays(job.shared, coupling, job.nnz, job.n, smooth)
+    return newton_chosen(settings, job.shared, job.nnz, job.n, lambda: _coupling(settings, shards, job))
 
 
-def newton_may(settings: Settings) -> bool:
-    """Newton's method may be chosen for a sole worker, by examples, if it pays.
+def newton_chosen(settings: Settings, features: int, entries: int, rows: int, coupling: Callable[[], float]) -> bool:
+    """A sole worker minimises by Newton's method, by examples, where the user leaves it open: it may, and it pays.
 
     With an l1 norm the workers minimise no more than a bound of f, in rounds that are to be cheap.
+
+    Parameters
+    ----------
+    features, entries, rows : of the data;  coupling : asked for where it counts, see schedule.newton_pays
     """
     objective, algorithm = settings.objective, settings.algorithm
     kind = loss(objective.loss, objective.loss_parameter)
     by_examples = objective.l1_ratio == 0.0 and not objective.intercept
-    return algorithm.local_solver == "auto" and algorithm.as_usual and by_examples and kind.newton
+    may = algorithm.local_solver == "auto" and algorithm.as_usual and by_examples and kind.newton and features <= FEW
+    return may and newton_pays(features, coupling(), entries, rows, math.isfinite(kind.smoothness))
 
 
 def in_one_block(

@@ -191,6 +191,15 @@ def logistic_root(c: float, r: float, guess: float) -> float:
     return t
 
 
+@inlined_kernel
+def nearest_in_domain(loss: Loss, y: float, s: float, beta: float) -> float:
+    """See worker.state.into_domain."""
+    bound = s * loss.bound
+    if loss.classifier:
+        return y * min(max(y * beta, 0.0), bound)
+    return min(max(beta, -bound), bound)
+
+
 @kernel
 def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: float) -> float:
     """argmin over b of s loss*(-b/s) + p (b - beta) + q/2 (b - beta)^2, for weight s > 0 and q >= 0.
@@ -216,11 +225,8 @@ def coordinate_step(loss: Loss, y: float, s: float, beta: float, p: float, q: fl
         return 0.0
     else:
         b = beta + (y - p - loss.curvature / s * beta) / denominator if denominator > 0.0 else numerator / denominator
-    bound = s * loss.bound
-    if loss.classifier:
-        a = y * b
-        return y * min(max(a, 0.0), bound)
-    return min(max(b, -bound), bound)
+    nearest: float = nearest_in_domain(loss, y, s, b)
+    return nearest
 
 
 @kernel
@@ -441,6 +447,13 @@ def conjugate_value(loss: Loss, y: float, s: float, beta: float) -> float:
     return -y * beta + loss.epsilon * abs(beta) + 0.5 * loss.curvature * beta * beta / s
 
 
+@inlined_kernel
+def own_gap(loss: Loss, y: float, s: float, p: float, beta: float) -> float:
+    """s loss(y, p) + s loss*(-beta/s) + beta p, which is not below 0 (Fenchel-Young)."""
+    gap: float = s * loss_value(loss, y, p) + conjugate_value(loss, y, s, beta) + beta * p
+    return gap
+
+
 @kernel
 def loss_sum(
     indptr: NDArray[np.uint64],
@@ -534,7 +547,7 @@ def gap_sum(
             if s[i] > 0.0:
                 p = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
                 at = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
-                total += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], at) + at * p
+                total += own_gap(loss, y[i], s[i], p, at)
     return total, rows
 
 
@@ -597,15 +610,6 @@ def smooth(loss: Loss, mu: float, y: float, s: float, p: float) -> tuple[float, 
 
 
 @kernel
-def nearest_in_domain(loss: Loss, y: float, s: float, beta: float) -> float:
-    """See worker.state.into_domain."""
-    bound = s * loss.bound
-    if loss.classifier:
-        return y * min(max(y * beta, 0.0), bound)
-    return min(max(beta, -bound), bound)
-
-
-@kernel
 def second_order(
     indptr: NDArray[np.uint64],
     indices: NDArray[np.uint32],
@@ -657,7 +661,7 @@ def second_order(
             if slope > FLAT * s[i] * steepest:
                 add_square(indices, values, begin, end, slope, square)
             if mu > 0.0:
-                part_smoothed += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], beta) + beta * p
+                part_smoothed += own_gap(loss, y[i], s[i], p, beta)
             z[i] = beta
             if extrapolated:
                 if beta != 0.0:
@@ -670,7 +674,7 @@ def second_order(
             if z[i] != 0.0:
                 axpy(indices, values, begin, end, z[i], columns)
             if not loss.logistic:
-                part_apart += s[i] * loss_value(loss, y[i], p) + conjugate_value(loss, y[i], s[i], z[i]) + z[i] * p
+                part_apart += own_gap(loss, y[i], s[i], p, z[i])
         total += part
         apart += part_apart
         smoothed += part_smoothed

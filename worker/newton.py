@@ -10,7 +10,7 @@ times the gradient of F: kappa being 1/lam or so, u must be very close to the op
 w(z - D X d) = u + d, D being s_i loss''_i: the dual point that is extrapolated along the step is that of where it
 leads, but for what leaves dom(g). Its error is of the fourth order in d.
 
-A loss with a kink is smoothed first: its conjugate gets the curvature mu (Nesterov 2005), which leaves its domain as it
+The hinge loss is smoothed first, max(0, t) to mu log(1 + exp(t / mu)) (see kernels.smooth), which leaves dom(g) as it
 is. What z loses by that falls as mu^2, as the rows within mu of the kink are ever fewer. The number of passes hardly
 depends on how large kappa is, unlike that of coordinate ascent.
 """
