@@ -613,15 +613,42 @@ def explore(
     return found, "; ".join(dict.fromkeys(reasons)), best
 
 
+Chosen = dict[float, tuple[str, float]]
+"""By level: the method and the setting that a peer is timed with."""
+
+
+def chosen_before(files: Sequence[Path]) -> dict[tuple[str, str, float, str], tuple[Chosen, str]]:
+    """From what --output wrote, by data, loss, lam and peer: what was chosen, and why there is no more."""
+    found = {}
+    for file in files:
+        for line in json.loads(file.read_text()):
+            if line["who"] in PEERS:
+                pairs = {float(level): text.rsplit(" ", 1) for level, text in line["settings"].items()}
+                chosen = {level: (method, float(setting)) for level, (method, setting) in pairs.items()}
+                found[line["data"], line["loss"], line["lam"], line["who"]] = chosen, line["why"]
+    return found
+
+
 @dataclass(frozen=True)
 class Rivals:
-    """Who takes part, and how."""
+    """Who takes part, and how. before : what peers are timed with, where that is known; see chosen_before"""
 
     ours: tuple[str, ...]
     peers: Mapping[str, Apart]
     repeat: int
     limit: float
     patience: float
+    before: Mapping[tuple[str, str, float, str], tuple[Chosen, str]] = field(default_factory=dict)
+
+
+def choose(peer: Apart, cell: Cell, optimum: Optimum, patience: Patience) -> tuple[Chosen, str]:
+    """The peer's cheapest method and setting for each level, and why there are none for the others."""
+    found, why, best = explore(peer, cell, optimum, patience)
+    chosen = {level: (method, tried.setting) for level, (method, tried) in found.items()}
+    if len(found) == len(LEVELS):
+        return chosen, ""
+    reached = f"reached {best:.0e}" if best < float("inf") else "nothing reached"
+    return chosen, f"{reached}; {why}" if why else reached
 
 
 def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
@@ -651,19 +678,15 @@ def compare(cell: Cell, rivals: Rivals, optimum: Optimum) -> list[Line]:
         line = Line(name)
         lines.append(line)
         try:
-            found, line.why, best = explore(peer, cell, optimum, patience)
+            known = rivals.before.get((cell.name, cell.loss, cell.lam, name))
+            chosen, line.why = choose(peer, cell, optimum, patience) if known is None else known
         except CannotError as error:
             line.why = str(error)
             continue
-        if len(found) < len(LEVELS):
-            reached = f"reached {best:.0e}" if best < float("inf") else "nothing reached"
-            line.why = f"{reached}; {line.why}" if line.why else reached
-        else:
-            line.why = ""
         served: dict[tuple[str, float], list[float]] = {}
-        for level, (method, tried) in found.items():
-            line.settings[level] = f"{method} {tried.setting:g}"
-            served.setdefault((method, tried.setting), []).append(level)
+        for level, (method, setting) in chosen.items():
+            line.settings[level] = f"{method} {setting:g}"
+            served.setdefault((method, setting), []).append(level)
         for (method, setting), levels in served.items():
 
             def fit(peer: Apart = peer, method: str = method, setting: float = setting) -> float:
@@ -792,6 +815,12 @@ def _libraries(pairs: Sequence[str]) -> dict[str, str]:
 )
 @click.option("--reference-seconds", default=120.0, show_default=True, help="time for the run that bounds the optimum")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="all times, as JSON")
+@click.option(
+    "--again",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="an --output whose settings of the peers are timed again instead of looked for; may be repeated",
+)
 def main(
     names: tuple[str, ...],
     losses_: tuple[str, ...],
@@ -807,6 +836,7 @@ def main(
     shared: Path,
     reference_seconds: float,
     output: Path | None,
+    again: tuple[Path, ...],
 ) -> None:
     cores = len(os.sched_getaffinity(0))
     threads = threads or cores
@@ -817,6 +847,7 @@ def main(
     # left alone, train takes no more workers than there are cores
     ours_ = ours_ or ("" if threads >= cores else f"--local {threads} --threads 1",)
     places = _libraries(libraries)
+    before = chosen_before(again)
     directory = data_dir or Path(tempfile.gettempdir()) / "acccocoa-benchmarks"
     files, missing = datasets.files(names, directory, shared)
     click.echo(f"{cores} cores, {threads} threads for everybody; medians of {repeat} interleaved repetitions")
@@ -831,7 +862,7 @@ def main(
                 for lam in lams:
                     cell = Cell(name, path, loaded, loss, lam)
                     optimum = Optimum.of(cell, directory, ours_[0], reference_seconds)
-                    lines = compare(cell, Rivals(ours_, apart, repeat, limit, patience), optimum)
+                    lines = compare(cell, Rivals(ours_, apart, repeat, limit, patience, before), optimum)
                     show(cell, lines, optimum, len(ours_))
                     found[name, loss, lam] = ratios(lines, len(ours_))
                     kept += [

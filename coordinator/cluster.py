@@ -209,7 +209,7 @@ class Cluster:
 
         posed : the problems, which differ in nothing but the labels, and their data
         fold : of the examples, to be left out
-        blocks : of every worker, in rank order: what its shard is cut into, see task.in_one_block
+        blocks : of every worker, in rank order: what its shard is cut into, see task.blocks_in_a_shard
         """
         job, _ = posed[0]
         if scaling.divisors is not None:

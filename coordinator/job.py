@@ -159,7 +159,7 @@ class Identity:
             {
                 **algorithm,
                 "blocks": [shard.blocks for shard in shards],
-                "in_one_block": task.in_one_block(settings, shards, task.Posed(job, problem)),
+                "blocks_in_a_shard": task.blocks_in_a_shard(settings, shards, task.Posed(job, problem)),
             },
         )
 

@@ -37,9 +37,21 @@ def add(a_dz: Vector, step: float, v_z: Vector, v_a: Vector) -> None:
         v_a[j] += step * a_dz[j]
 
 
+@kernel
+def apart(v: Vector, other: Vector) -> tuple[float, float]:
+    """max |v_j|, |other_j| and max |v_j - other_j|, NaN where one of them is not finite; both of shape (d,)."""
+    size, distance, finite = 0.0, 0.0, 0.0
+    for j in range(len(v)):
+        size = max(size, abs(v[j]), abs(other[j]))
+        distance = max(distance, abs(v[j] - other[j]))
+        finite += 0.0 * (v[j] - other[j])
+    return size + finite, distance + finite
+
+
 def compile_kernels() -> None:
     """Compile every kernel, or load it from numba's cache on disk: a round need not wait for that."""
     v_a, v_z, v_y = np.zeros(1), np.zeros(1), np.zeros(1)
     between(v_a, v_z, 1.0, v_y)
     add_at(np.zeros(1, dtype=np.intp), np.zeros(1), 1.0, v_z, v_a)
     add(np.zeros(1), 1.0, v_z, v_a)
+    apart(v_a, v_z)

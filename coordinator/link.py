@@ -569,6 +569,7 @@ def _round(asked: Asked) -> pb.Round:
         brings_w=not request.repeats_w,
         narrow=request.narrow,
         accuracy=request.accuracy,
+        enough=request.enough,
     )
     if request.screen is not None:
         message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius
@@ -584,7 +585,7 @@ def _update(answer: pb.Answer, contribution: Contribution, arrived: float) -> Wo
     kept = (told.kept_round, told.kept_lineage) if told.HasField("kept_lineage") else None
     certificate = _terms(answer.certificate) if answer.HasField("certificate") else None
     sample = _sample(told) if told.sampled else None
-    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, sample, kept, certificate)
+    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, sample, kept, certificate, told.enough)
 
 
 def _sample(told: pb.Update) -> GapSample:

@@ -28,6 +28,8 @@ class RoundRequest:
     repeats_w : w_t is that of the last request and need not travel again
     narrow : w_t is rounded to float32, and so is A_k dz_k to be
     accuracy : with solve, relative, of the minimum of G_k by Newton's method; 0: by coordinate ascent
+    enough : with solve, of a sole worker: the round ends after any pass by which the relative gap seems to be no
+        larger, by every sample-th group of rows; 0: it does not
     screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
@@ -49,6 +51,7 @@ class RoundRequest:
     repeats_w: bool = False
     narrow: bool = False
     accuracy: float = 0.0
+    enough: float = 0.0
     screen: Ball | None = None
 
 
@@ -82,6 +85,7 @@ class WorkerUpdate:
     sample : at the start of the round, where that was asked for too
     kept : round and lineage of the newest state that the worker has written down, if any
     certificate : at the start of the round, where that was asked for too
+    enough : the round has ended because the gap seems to be small enough
     """
 
     contribution: Contribution
@@ -91,6 +95,7 @@ class WorkerUpdate:
     sample: GapSample | None = None
     kept: tuple[int, str] | None = None
     certificate: CertificateTerms | None = None
+    enough: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

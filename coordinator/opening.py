@@ -27,7 +27,6 @@ from coordinator.interrupt import Interruption, interruptible
 from coordinator.link import WorkerLink
 from coordinator.model_file import ModelFile
 from coordinator.normalize import Scaling, scaling, warnings
-from coordinator.schedule import COARSE, is_narrow
 from coordinator.service import CoordinatorService
 from coordinator.settings import Settings
 
@@ -35,11 +34,6 @@ ENTRIES_WORTH_A_WORKER = 50_000_000
 """Without --local, one worker for so many stored entries, and no more than there are cores. Every further block of the
 partition costs passes; below this size two blocks on two cores were slower to the same gap than one on one (hinge,
 rcv1-like 200,000 rows: 8 passes and 0.47 s against 5 and 0.21 s; news20-like: 211 and 17 s against 26 and 2.2 s)."""
-
-ENTRIES_WORTH_A_SECOND = 2_000_000
-"""Where features are so few that all rows share them a second worker costs few passes, and is worth it from here on
-(hinge, lam 1e-5, two against one: covtype-like 22 passes and 0.29 s against 16 and 0.38 s, kdd99 7 and 0.19 s against 6
-and 0.28 s). Further ones are not: the passes grow as they do (covtype-like 16, 22, 41, 81 for K = 1, 2, 4, 8)."""
 
 PASSES_WORTH_FEATURES = 1000.0
 """Where features differ in scale and dual coordinates would take so many passes to gain a constant factor, features are
@@ -180,11 +174,7 @@ def _worth(settings: Settings, examples: Examples, by: str) -> int:
     """How many workers the data is worth, if there are cores enough."""
     if by == "examples" and _by_newton(settings, examples):
         return 1
-    narrow = by == "examples" and is_narrow(examples.n, examples.d)
-    # several classes are solved at the same time anyway
-    single, coarse = settings.objective.multiclass == "none", settings.stop.tol >= COARSE
-    second = narrow and single and coarse and examples.nnz >= ENTRIES_WORTH_A_SECOND
-    return max(2 if second else 1, examples.nnz // ENTRIES_WORTH_A_WORKER)
+    return max(1, examples.nnz // ENTRIES_WORTH_A_WORKER)
 
 
 def _threads(settings: Settings, examples: Examples, cores: int) -> int:

@@ -116,6 +116,21 @@ def blocks_are_free(threads: int, blocks: int, entries: int, shared: int, coupli
     return worth and blocks * coupling <= LOOSE and tol >= COARSE
 
 
+def two_blocks_pay(entries: int, coupling: float, tol: float) -> bool:
+    """Of a sole worker where features are few: a second block costs few passes until that relative gap. More do not
+    pay: the passes grow as they do (covtype-like, hinge, lam 1e-5: 16, 22, 41, 81 with 1, 2, 4, 8).
+
+    Hinge and logistic, to 1e-3, seconds with one block, two blocks, and two workers: covtype-like 1e-4, coupling 0.1,
+    0.15, 0.09, 0.14 and 0.14, 0.09, 0.10; kdd99 1e-5, 0.4, 0.24, 0.18, 0.22 and 0.26, 0.17, 0.20; 1e-6, 4, 0.8 (13
+    passes), 1.5 (44), 0.9 (22) for the hinge.
+
+    Parameters
+    ----------
+    entries, coupling : as for blocks_are_free
+    """
+    return entries >= 2 * WORTH_A_BLOCK and coupling <= LOOSE_WITH_FEW and tol >= COARSE
+
+
 def newton_pays(features: int, coupling: float, entries: int, rows: int, smooth: bool) -> bool:
     """One worker is sooner done by Newton's method than by coordinate ascent; see worker.newton.
 
@@ -147,6 +162,24 @@ def lengthened(epochs: float, longest: float, passes: float) -> float:
     while 2.0 * epochs <= min(longest, 0.5 * passes):
         epochs *= 2.0
     return epochs
+
+
+def sole_epochs(epochs: float, entries: int, rows: int, blocks: int) -> float:
+    """Passes of the first round of a sole worker, which ends it as soon as that seems to be enough.
+
+    Momentum saves some of the passes where many are needed, and few where it has to wait for that; every round costs
+    messages and vectors, which with many features is as much as a pass. (One block, hinge, to 1e-3; passes, rounds and
+    seconds, without such a round and with one of 24 passes: news20-like 1e-4 6, 3, 0.31 and 5, 1, 0.28; 1e-5 20, 7,
+    0.89 and 20, 1, 0.78; imdb 1e-5 22, 11, 0.26 and 21, 1, 0.20; rcv1-like 1e-6 17, 17, 0.78 and 20, 1, 0.84;
+    debdesc 1e-6 72, 20, 2.0 and, with 16, 76, 16, 2.2. Two blocks, logistic, 1e-4: rcv1-like 4, 4, 0.20 and 4, 1,
+    0.14; news20-like 4, 4, 0.40 and 4, 1, 0.24.)
+
+    Parameters
+    ----------
+    epochs : of the other rounds;  entries, rows : of its shard;  blocks : of the shard
+    """
+    a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) / blocks
+    return max(epochs, min(MOST_SOLE, math.floor(SOLE_SECONDS / a_pass) if a_pass > 0.0 else 1.0))
 
 
 def is_narrow(examples: int, features: int) -> bool:
@@ -216,6 +249,9 @@ COARSE = 1e-3
 """Relative gap down to which further blocks cost few passes, where they do so at all. (To 1e-4, covtype-like: two need
 80 passes and 1.28 s, one 23 and 0.55 s; words, logistic, lam 1e-5: 8 and 4 passes.)"""
 
+LOOSE_WITH_FEW = 1.0
+"""Coupling up to which two blocks are worth while where features are few."""
+
 LOOSE = 0.16
 """Coupling times blocks up to which that is so where features are many. (To 1e-3, one block and two, of one worker with
 two threads: logistic, lam 1e-4, rcv1-like 0.27 and 0.23 s, words 0.73 and 0.41, news20-like 0.49 and 0.45, debdesc 0.23
@@ -230,6 +266,13 @@ WORTH_NEWTON_SMOOTHED = 1.0
 EPSILON = 2.0**-53
 EXACT = 0.1
 """What a sum is rounded by, and up to what multiple of lam that may come; then A z is right to a thousandth of that."""
+
+MOST_SOLE = 24.0
+SOLE_SECONDS = 2.0
+"""Passes, and seconds by a guess, of a sole worker's first round at most: until it ends nobody hears of the run."""
+
+ENOUGH = 0.99
+"""Of the gap that ends the run is what a sole worker ends its rounds by: w has other last digits there."""
 
 NEWTON_SHARE = 0.8
 """Of the gap that ends the run is what Newton's method is asked for: the certificate is computed anew."""
@@ -251,6 +294,9 @@ VISITED_SHARE = 1 / 4
 SAMPLED = 4096
 """Coordinates whose gaps estimate the gap of all to a few percent."""
 
+SOLE_SAMPLED = 1024
+"""Such that are enough to tell the gap within a quarter of it."""
+
 SAMPLE_STRIDE = 16
 """An estimate reads at most one in so many rows: a tenth of a certificate, or less."""
 
@@ -258,6 +304,11 @@ SAMPLE_STRIDE = 16
 def sample_stride(coordinates: int) -> int:
     """Every how many groups of rows an estimate of the gap reads; 1 where there are too few rows to sample."""
     return max(1, min(SAMPLE_STRIDE, coordinates // SAMPLED))
+
+
+def sole_stride(rows: int) -> int:
+    """The same of a sole worker, to end a round by: it looks at all rows before it goes by what is close."""
+    return max(1, min(SAMPLE_STRIDE, rows // SOLE_SAMPLED))
 
 
 class CertificateSchedule:

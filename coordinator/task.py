@@ -28,6 +28,7 @@ from coordinator.handshake import Job, ShardDescription, check_memory, combine
 from coordinator.normalize import Scaling
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import (
+    ENOUGH,
     FEW,
     NEWTON_SHARE,
     SCREENED,
@@ -42,6 +43,8 @@ from coordinator.schedule import (
     plan_work,
     sample_stride,
     screened_epochs,
+    sole_epochs,
+    two_blocks_pay,
 )
 from coordinator.service import CoordinatorServer, CoordinatorService
 from coordinator.settings import Settings
@@ -230,8 +233,8 @@ def begin(
     stop : when the runs end; None: as the settings say
     warm : from the dual variables the workers hold, of whatever job
     """
-    whole = any(in_one_block(settings, shards, each, stop, len(posed)) for each in posed)
-    blocks = [1 if whole else shard.blocks for shard in shards]
+    most = min(blocks_in_a_shard(settings, shards, each, stop, len(posed)) for each in posed)
+    blocks = [min(most, shard.blocks) for shard in shards]
     posed = [replace(each, job=replace(each.job, blocks=sum(blocks))) for each in posed]
     ready = cluster.start(
         shards,
@@ -257,7 +260,7 @@ def begin(
             interrupted,
             stop or settings.stop,
             left_out,
-            beside=whole and len(posed) == 1,
+            beside=len(posed) == 1 and all(b < shard.blocks for b, shard in zip(blocks, shards, strict=True)),
             newton=by_newton(settings, shards, each.job),
         )
         for each in posed
@@ -291,57 +294,58 @@ def by_newton(settings: Settings, shards: Sequence[ShardDescription], job: Job) 
     return newton_chosen(settings, job.shared, job.nnz, job.n, lambda: _coupling(settings, shards, job))
 
 
-def newton_chosen(settings: Settings, features: int, entries: int, rows: int, coupling: Callable[[], float]) -> bool:
-    """A sole worker minimises by Newton's method, by examples, where the user leaves it open: it may, and it pays.
+def whole_in_one(settings: Settings) -> bool:
+    """By examples G_k of a sole worker is the whole problem, and nothing is said of the rounds: one may do.
 
     With an l1 norm the workers minimise no more than a bound of f, in rounds that are to be cheap.
+    """
+    objective, output = settings.objective, settings.output
+    by_rounds = output.certify_every_round or not settings.algorithm.as_usual
+    return objective.l1_ratio == 0.0 and not objective.intercept and not by_rounds
+
+
+def newton_chosen(settings: Settings, features: int, entries: int, rows: int, coupling: Callable[[], float]) -> bool:
+    """A sole worker minimises by Newton's method, by examples, where the user leaves it open: it may, and it pays.
 
     Parameters
     ----------
     features, entries, rows : of the data;  coupling : asked for where it counts, see schedule.newton_pays
     """
-    objective, algorithm = settings.objective, settings.algorithm
-    kind = loss(objective.loss, objective.loss_parameter)
-    by_examples = objective.l1_ratio == 0.0 and not objective.intercept
-    may = algorithm.local_solver == "auto" and algorithm.as_usual and by_examples and kind.newton and features <= FEW
+    kind = loss(settings.objective.loss, settings.objective.loss_parameter)
+    may = settings.algorithm.local_solver == "auto" and whole_in_one(settings) and kind.newton and features <= FEW
     return may and newton_pays(features, coupling(), entries, rows, math.isfinite(kind.smoothness))
 
 
-def in_one_block(
+def blocks_in_a_shard(
     settings: Settings,
     shards: Sequence[ShardDescription],
     posed: Posed,
     stop: StopConfig | None = None,
     together: int = 1,
-) -> bool:
-    """A worker's threads share its shard as one block of the partition: one solves, others compute certificates.
+) -> int:
+    """How many blocks of the partition a worker's shard is cut into, at most: one, or one for each of its threads.
 
-    Else each has a block of its own.
+    Threads without a block compute certificates.
 
     Parameters
     ----------
     posed : one of the problems;  together : how many there are;  stop : as for `begin`
     """
     threads, job = max(shard.blocks for shard in shards), posed.job
-    if threads == 1:
-        return False
-    if by_newton(settings, shards, job):  # all threads share its passes
-        return True
+    if threads == 1 or by_newton(settings, shards, job):  # all threads share its passes
+        return 1
     if together >= threads:  # a problem each
-        return True
+        return 1
     if _screening(settings, posed) is not None:  # what takes time is the certificate
-        return True
+        return 1
+    entries, tol = max(shard.nnz for shard in shards), (stop or settings.stop).tol
+    coupling = _coupling(settings, shards, job)
     if is_narrow(job.coordinates, job.shared):
-        # blocks cost some passes, and save about what they cost: as the user says
-        return settings.cluster.workers is None and settings.algorithm.threads is None
-    return not blocks_are_free(
-        threads,
-        job.blocks,
-        max(shard.nnz for shard in shards),
-        job.shared,
-        _coupling(settings, shards, job),
-        (stop or settings.stop).tol,
-    )
+        if settings.cluster.workers is not None or settings.algorithm.threads is not None:  # as the user says
+            return threads
+        alone = len(shards) == 1 and together == 1
+        return 2 if alone and not job.by_features and two_blocks_pay(entries, coupling, tol) else 1
+    return threads if blocks_are_free(threads, job.blocks, entries, job.shared, coupling, tol) else 1
 
 
 def _coupling(settings: Settings, shards: Sequence[ShardDescription], job: Job) -> float:
@@ -394,8 +398,12 @@ def _begun(
     epochs, longest = _epochs(settings, job, shards, cluster, None if screening is None else problem.loss, together)
     seconds = algorithm.round_seconds
 
+    # what an absolute gap comes to, the worker does not know
+    alone = len(shards) == 1 and not job.by_features and whole_in_one(settings) and stop.abs_tol is None
+    first = sole_epochs(epochs, shards[0].nnz, job.n, job.blocks) if alone else epochs
+
     def works_after(passes: float) -> Sequence[Work]:
-        planned = lengthened(epochs, longest, passes)
+        planned = lengthened(epochs, longest, passes) if passes > 0.0 else first
         return [plan_work(counts, planned) for counts in cluster.buckets]
 
     training = Training(
@@ -415,9 +423,10 @@ def _begun(
         coordinates=job.coordinates,
         screening=screening,
         tempo=None if seconds is None else Tempo(cluster.buckets, seconds / together),
-        works_after=works_after if longest > epochs and seconds is None else None,
+        works_after=works_after if max(longest, first) > epochs and seconds is None else None,
         beside=beside and not job.by_features,
         accuracy=NEWTON_SHARE * stop.tol if newton else 0.0,
+        enough=ENOUGH * stop.tol if alone else 0.0,
         falls_back=algorithm.local_solver == "auto",
         wire=algorithm.wire,
     )

@@ -11,17 +11,17 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from acccocoa import buffers, codec
+from acccocoa import codec
 from acccocoa.config import StopConfig, Wire
 from acccocoa.errors import ClusterError, NumericalError
 from acccocoa.losses import Vector
 from acccocoa.problem import Ball, Certified
-from acccocoa.vectors import largest
+from coordinator import kernels
 from coordinator.certificate import BestPair
 from coordinator.messages import Ask, CertificateTerms, GapSample, Resync, RoundRequest, StateLost, WorkerUpdate
 from coordinator.order import SharedOrder
 from coordinator.outer_loop import Contribution, OuterLoop
-from coordinator.schedule import CertificateSchedule, Work
+from coordinator.schedule import CertificateSchedule, Work, sole_stride
 from coordinator.tempo import Tempo
 
 T = TypeVar("T")
@@ -176,6 +176,7 @@ class Progress:
     widened : as in Outcome
     newton : rounds solved by Newton's method since the last resync
     fell_back : it did not get there, and coordinate ascent went on
+    promising : the last round has ended because that seemed to be enough
     fell : passes at, and relative gap of, the certificate since which the gap has not fallen by NARROW_STALL_GAIN
     """
 
@@ -194,6 +195,7 @@ class Progress:
     fell: tuple[float, float] = (0.0, math.inf)
     newton: int = 0
     fell_back: bool = False
+    promising: bool = False
 
 
 class Training:
@@ -217,6 +219,8 @@ class Training:
         and O_A is an estimate until the end of the run computes it from the workers' variables. Where that would
         matter the run goes on with float64, see NARROW_GAP. By examples only
     accuracy : the workers minimise their G_k by Newton's method, so well; 0: by coordinate ascent
+    enough : of a sole worker whose G_k is the whole problem, by examples: a round that begins without momentum may end
+        as soon as the relative gap seems to be so small; 0: none may
     falls_back : to coordinate ascent, if Newton's method does not reach the gap that ends the run; see NEWTON_ROUNDS
     """
 
@@ -239,6 +243,7 @@ class Training:
         beside: bool = False,
         wire: Wire = "float64",
         accuracy: float = 0.0,
+        enough: float = 0.0,
         falls_back: bool = True,
     ) -> None:
         self.loop = loop
@@ -261,6 +266,7 @@ class Training:
         self._beside = beside
         self._wire = wire
         self._accuracy = accuracy
+        self._enough = enough
         self._falls_back = falls_back
         self._figures = [WorkerFigures() for _ in works]
         self._restarts_seen = 0
@@ -414,7 +420,8 @@ class Training:
         loop = self.loop
         limit = self.limit()
         by_newton = self._accuracy > 0.0 and not self.progress.fell_back
-        certify = limit is not None or by_newton or self.schedule.due(self._effort)
+        promising = self.progress.promising
+        certify = limit is not None or by_newton or promising or self.schedule.due(self._effort)
         self._before = None
         self.progress.ended = None
         self._retime()
@@ -433,7 +440,7 @@ class Training:
             certify, stride, mark = self.schedule.due(self._effort), 0, False
             request = replace(request, repeats_w=True)
         # the round that is solved beside a certificate is thrown away when that is the last one
-        beside = certify and self._beside and limit is None and not (self.schedule.hopeful or by_newton)
+        beside = certify and self._beside and limit is None and not (self.schedule.hopeful or by_newton or promising)
         before = certify and not beside
         if before:
             terms: list[CertificateTerms] = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
@@ -449,6 +456,8 @@ class Training:
         if by_newton and not self._give_up_newton():
             self.progress.newton += 1
             asked = replace(asked, accuracy=self._accuracy)
+        elif self._enough > 0.0 and loop.starting:
+            asked = replace(asked, enough=self._enough, sample=sole_stride(self._coordinates))
         updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
         if beside:
             terms = [update.certificate for update in updates if update.certificate is not None]
@@ -459,6 +468,7 @@ class Training:
         samples = [update.sample for update in updates if update.sample is not None]
         estimate = self._estimated(samples) if samples else estimate
         self._absorb(updates)
+        self.progress.promising = all(update.enough for update in updates)
         if certify:
             loop.observe_gap(self._since.gap)
         elif estimate is not None:
@@ -633,9 +643,8 @@ class Training:
         """
         loop = self.loop
         v = loop.sum_up(audits)
-        scale = max(largest(v), largest(loop.v_y))
-        between = np.subtract(v, loop.v_y, out=buffers.empty(len(v)))
-        drift = largest(between) / scale if scale > 0 else 0.0
+        size, distance = kernels.apart(v, loop.v_y)
+        drift = distance / size if size != 0.0 else 0.0
         self.progress.drift_now = drift
         self.progress.drift = max(self.progress.drift, drift)
         if not drift <= beyond:
@@ -657,6 +666,7 @@ class Training:
         self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
         self.progress.newton = 0
+        self.progress.promising = False
 
     def _estimated(self, samples: Sequence[GapSample]) -> float | None:
         """The gap at (y_t, w_t), going by a sample of the coordinates; None where there were none in it."""

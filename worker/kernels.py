@@ -532,13 +532,14 @@ def gap_sum(
     stride: int,
     offset: int,
     loss: Loss,
-) -> tuple[float, int]:
-    """Sum of the coordinates' own gaps over every stride-th group of rows, and how many rows these are.
+) -> tuple[float, float, int]:
+    """Sums of the coordinates' own gaps and losses over every stride-th group of rows, and how many rows these are.
 
     With w = grad f(A y), gap(y) = sum_i [ s_i loss_i(p_i) + s_i loss_i*(-y_i/s_i) + y_i p_i ] times the scale, p_i
     = x_i'w: no term is below zero (Fenchel-Young), so that a sample of them estimates the gap well.
     """
     total = 0.0
+    losses = 0.0
     rows = 0
     for start in range(first + SUMMED_TOGETHER * (offset % stride), last, SUMMED_TOGETHER * stride):
         for row in range(start, min(start + SUMMED_TOGETHER, last)):
@@ -548,7 +549,8 @@ def gap_sum(
                 p = dot(indices, values, indptr[i], indptr[i + np.uint64(1)], w)
                 at = (1.0 - gamma_theta) * alpha[i] + gamma_theta * z[i]
                 total += own_gap(loss, y[i], s[i], p, at)
-    return total, rows
+                losses += s[i] * loss_value(loss, y[i], p)
+    return total, losses, rows
 
 
 @kernel

@@ -36,6 +36,9 @@ PIECES = 8
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
 
+DOUBT = 1.25
+"""A gap that a sample has within that factor of what is wanted is computed from all rows."""
+
 NOT_CENTRED: Vector = np.empty(0)
 """The rows count as they are."""
 
@@ -54,6 +57,9 @@ class RoundPlan:
     screen : by features, what decides from now on which are visited; None: what decided before
     accuracy : by examples, G_k is minimised by Newton's method to a solution that accurate, see worker.newton; 0: by
         coordinate ascent, and visits say how far
+    enough : of a sole worker whose G_k is the whole problem, by coordinate ascent from alpha_t = z_t: the round ends
+        after any of its passes by which the relative gap is no larger, going by every stride-th group of rows; 0: it
+        does not
     """
 
     round: int
@@ -65,6 +71,8 @@ class RoundPlan:
     restart: bool = False
     screen: Ball | None = None
     accuracy: float = 0.0
+    enough: float = 0.0
+    stride: int = 1
 
     @property
     def gamma_theta(self) -> float:
@@ -92,6 +100,16 @@ def order_of_visits(
         cursor += len(part)
         visits -= len(part)
     return parts
+
+
+@dataclass(slots=True)
+class _Way:
+    """A block's way through a round: u, buckets gone through since the job began, coordinates visited, see sdca."""
+
+    u: Vector
+    cursor: int
+    visited: int = 0
+    shift: float = 0.0
 
 
 class LocalSolver:
@@ -272,7 +290,46 @@ class LocalSolver:
                 self.loss,
             )
         )
-        return sum(float(total) for total, _ in parts), sum(int(rows) for _, rows in parts)
+        return sum(float(total) for total, _, _ in parts), sum(int(rows) for _, _, rows in parts)
+
+    def _is_enough(self, z: Vector, u: Vector, plan: RoundPlan, passes: int) -> bool:
+        """The gap of (u, z) is as small as the plan says; u = w(z) where the whole problem is solved here."""
+        shard = self.shard
+        distance = 0.5 * vectors.inner(u, u) / self.problem.lipschitz
+
+        def share(stride: int) -> float:
+            """Of the gap that is allowed, by every stride-th group of rows, others after every pass."""
+            sums = self._each_piece(
+                lambda piece: kernels.gap_sum(
+                    shard.indptr,
+                    shard.indices,
+                    shard.values,
+                    self.y,
+                    self.s,
+                    z,
+                    z,
+                    1.0,
+                    u,
+                    piece.first,
+                    piece.last,
+                    stride,
+                    plan.round + passes,
+                    self.loss,
+                )
+            )
+            gap, losses, rows = (sum(each) for each in zip(*sums, strict=True))
+            if not rows:
+                return math.inf
+            factor = self.problem.scale * shard.n / rows
+            allowed = float(plan.enough * (factor * losses + distance))
+            if allowed > 0.0:
+                return float(factor * gap) / allowed
+            return 0.0 if gap <= 0.0 else math.inf
+
+        seen = share(plan.stride)
+        if plan.stride > 1 and 1.0 / DOUBT <= seen <= DOUBT:
+            seen = share(1)
+        return seen <= 1.0
 
     def conjugate_sum(self, state: DualState, gamma_theta: float, alone: bool = True) -> float:
         """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z. alone : as for `_each_piece`"""
@@ -336,17 +393,19 @@ class LocalSolver:
         idle = state.idle.copy()
         rests = idle if shrinking else NOBODY
 
-        def descend(index: int, block: Block) -> tuple[Vector, int, int]:
-            passes, bucket = self._order(state, plan, index, block)
-            cursor = state.cursors[index]
-            last = cursor + LONGEST_SEARCH * sum(map(len, passes))
+        ways = [_Way(buffers.copy(w), cursor) for cursor in state.cursors]
+
+        def descend(visits: Sequence[int], index: int, block: Block) -> None:
+            way = ways[index]
+            passes, bucket = self._order(state, way.cursor, visits[index], index, block)
+            last = way.cursor + LONGEST_SEARCH * sum(map(len, passes))
             goal = sum(block.rows_in(order) if bucket == block.bucket else len(order) for order in passes)
             due = np.empty(goal + bucket, dtype=np.uint32)
-            u, shift, visited, enough = buffers.copy(w), 0.0, 0, goal + 1
+            visited, wanted = 0, goal + 1
             while visited < goal and passes:
                 order = passes.pop(0)
-                rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, enough, due)
-                shift = kernels.sdca(
+                rows, buckets = kernels.due(self.s, block.first, block.last, bucket, order, rests, wanted, due)
+                way.shift = kernels.sdca(
                     shard.indptr,
                     shard.indices,
                     shard.values,
@@ -354,29 +413,81 @@ class LocalSolver:
                     self.s,
                     self._squared_norms,
                     z_next,
-                    u,
+                    way.u,
                     due[:rows],
                     kappa * self.problem.scale,
                     self.loss,
                     rests,
                     self._along,
-                    shift,
+                    way.shift,
                 )
                 visited += rows
-                cursor += buckets
-                if shrinking and not passes and cursor < last:
+                way.cursor += buckets
+                if shrinking and not passes and way.cursor < last:
                     # what the resting ones have saved
-                    rest_of_pass = block.buckets - cursor % block.buckets
-                    passes = order_of_visits(self.seed, self.rank, index, cursor, rest_of_pass, block.buckets)
-                    enough = goal - visited
+                    rest_of_pass = block.buckets - way.cursor % block.buckets
+                    passes = order_of_visits(self.seed, self.rank, index, way.cursor, rest_of_pass, block.buckets)
+                    wanted = goal - visited
+            way.visited += visited
+
+        def to_dz(index: int, _: Block) -> Vector:
+            u = ways[index].u
             u -= w
             u /= kappa
-            return u, visited, cursor
+            return u
 
-        results = self._each_block(descend)
-        cursors = [cursor for _, _, cursor in results]
-        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows)
-        return _total([u for u, _, _ in results]), sum(steps for _, steps, _ in results)
+        if plan.enough > 0.0:
+            a_dz, enough = self._until_enough(descend, ways, z_next, w, plan)
+        else:
+            self._each_block(functools.partial(descend, plan.visits))
+            a_dz, enough = _total(self._each_block(to_dz)), False
+        cursors = [way.cursor for way in ways]
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows, enough=enough)
+        return a_dz, sum(way.visited for way in ways)
+
+    def _until_enough(
+        self,
+        descend: Callable[[Sequence[int], int, Block], None],
+        ways: Sequence[_Way],
+        z: Vector,
+        w: Vector,
+        plan: RoundPlan,
+    ) -> tuple[Vector, bool]:
+        """Rounds of CoCoA+ within the worker, a pass each, until the gap is small enough or all visits are made.
+
+        Returns
+        -------
+        A dz from w on, and whether that is enough
+        """
+        u = ways[0].u
+        enough, number, left = False, 0, list(plan.visits)
+        while any(left) and not enough:
+            now = [min(visits, block.buckets) for visits, block in zip(left, self.shard.blocks, strict=True)]
+            self._each_block(functools.partial(descend, now))
+            if len(ways) > 1:
+                self._gather([way.u for way in ways])
+            enough = self._is_enough(z, u, plan, number)
+            left = [visits - made for visits, made in zip(left, now, strict=True)]
+            number += 1
+        u -= w
+        u /= self.problem.lipschitz
+        return u, enough
+
+    def _gather(self, us: Sequence[Vector]) -> None:
+        """Let all blocks go on from what they have found together.
+
+        gamma = 1 and sigma' = K, the number of blocks: u + kappa / sigma' sum_k A dz_k is the mean of all u_k.
+        """
+
+        def gather(part: slice) -> None:
+            mean = us[0][part]
+            for u in us[1:]:
+                mean += u[part]
+            mean /= len(us)
+            for u in us[1:]:
+                u[part] = mean
+
+        list(self._pool.map(gather, vectors.parts(len(us[0]))))
 
     def _newton(self, state: DualState, plan: RoundPlan, w: Vector, kappa: float) -> tuple[Vector, int]:
         """`solve` by Newton's method."""
@@ -442,10 +553,9 @@ class LocalSolver:
         )
 
     def _order(
-        self, state: DualState, plan: RoundPlan, index: int, block: Block
+        self, state: DualState, cursor: int, visits: int, index: int, block: Block
     ) -> tuple[list[NDArray[np.uint32]], int]:
-        """What the block visits in the round: by pass, numbers of its buckets; and their size."""
-        visits, cursor = int(plan.visits[index]), state.cursors[index]
+        """What the block visits next, after that many: by pass, numbers of its buckets; and their size."""
         if state.active is None:
             return order_of_visits(self.seed, self.rank, index, cursor, visits, block.buckets), block.bucket
         rows = np.flatnonzero(state.active[block.first : block.last]).astype(np.uint32)

@@ -655,6 +655,13 @@ def _begin(solver: LocalSolver, state: DualState, asked: _Asked) -> None:
             grpc.StatusCode.INVALID_ARGUMENT,
             f"round {t}: this shard's part is not to be solved by Newton's method to an accuracy of {plan.accuracy}",
         )
+    whole = solver.problem.labelled and plan.gamma == 1.0 and plan.sigma == len(blocks)
+    if plan.enough != 0.0 and not (plan.enough > 0.0 and plan.stride > 0 and plan.accuracy == 0.0 and whole):
+        raise _Refused(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"round {t}: this shard's part is not to be solved until a sample of every {plan.stride}-th group of rows "
+            f"has a gap of {plan.enough}",
+        )
     if not state.begin(t, request.lineage):
         raise _Refused(
             grpc.StatusCode.INVALID_ARGUMENT, f"round {t} was asked for, this worker stands at round {state.round}"
@@ -685,7 +692,8 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     if request.solve:
         # what is only read of the state can be computed while z_{t+1} is
         certificate = solver.beside(lambda: _certify(solver, state, plan, w, alone=False)) if request.certify else None
-        update, exact = _solve(solver, state, plan, w, request.next_lineage, request.sample)
+        sample = 0 if plan.enough > 0.0 else request.sample
+        update, exact = _solve(solver, state, plan, w, request.next_lineage, sample)
         answer.update.CopyFrom(update)
         a_dz = codec.narrowed(exact) if request.narrow else exact
         if certificate is not None:
@@ -704,7 +712,8 @@ def _solve(
     state.pending.lineage = next_lineage
     gap_sum, sampled = (0.0, 0) if estimate is None else estimate()
     seconds = time.perf_counter() - began
-    return pb.Update(steps=steps, compute_seconds=seconds, gap_sum=gap_sum, sampled=sampled), a_dz
+    enough = state.pending.enough
+    return pb.Update(steps=steps, compute_seconds=seconds, gap_sum=gap_sum, sampled=sampled, enough=enough), a_dz
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, alone: bool = True) -> pb.Certificate:
@@ -736,6 +745,8 @@ def _plan(request: pb.Round) -> RoundPlan:
         fraction=request.fraction,
         restart=request.restart,
         accuracy=request.accuracy,
+        enough=request.enough,
+        stride=request.sample,
         screen=Ball(request.screen.multiple, request.screen.radius) if request.HasField("screen") else None,
     )
 

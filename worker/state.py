@@ -44,6 +44,7 @@ class Pending:
 
     lineage : of the state to come; None: as before;  final : alpha_{t+1} = z_{t+1}, the job ends there
     rows : the only ones at which anything is other than 0; None: all may be
+    enough : the round has ended because the gap at z_{t+1} seems to be small enough
     """
 
     z_next: Vector
@@ -54,6 +55,7 @@ class Pending:
     lineage: str | None = None
     final: bool = False
     rows: NDArray[np.intp] | None = None
+    enough: bool = False
 
 
 @dataclass(slots=True)

@@ -915,6 +915,7 @@ class Round(_message.Message):
     FINISH_FIELD_NUMBER: _builtins.int
     NARROW_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
+    ENOUGH_FIELD_NUMBER: _builtins.int
     SCREEN_FIELD_NUMBER: _builtins.int
     problem: _builtins.int
     round: _builtins.int
@@ -956,14 +957,20 @@ class Round(_message.Message):
     """
     accuracy: _builtins.float
     """by examples, with solve: minimise G_k by Newton's method until what it would be with this"""
+    enough: _builtins.float
+    """z alone is that close to its minimum, relative to its value; 0: by coordinate ascent,
+    as `visits` say
+    with solve, of a sole worker whose G_k is the whole problem, by examples and coordinate
+    """
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
     def screen(self) -> Global___Screen:
-        """z alone is that close to its minimum, relative to its value; 0: by coordinate ascent,
-        as `visits` say
+        """ascent, from alpha = z: the round ends after any of its passes by which the relative
+        gap seems to be no larger, by every `sample`-th group of rows (which is all they are
+        for then); 0: it visits what `visits` say
         with solve: from here on leave out rows that seem to be 0 at the optimum
         """
 
@@ -991,11 +998,12 @@ class Round(_message.Message):
         finish: _builtins.bool = ...,
         narrow: _builtins.bool = ...,
         accuracy: _builtins.float = ...,
+        enough: _builtins.float = ...,
         screen: Global___Screen | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "enough", b"enough", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1146,6 +1154,7 @@ class Update(_message.Message):
     SAMPLED_FIELD_NUMBER: _builtins.int
     KEPT_ROUND_FIELD_NUMBER: _builtins.int
     KEPT_LINEAGE_FIELD_NUMBER: _builtins.int
+    ENOUGH_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     """coordinates visited"""
     compute_seconds: _builtins.float
@@ -1156,6 +1165,8 @@ class Update(_message.Message):
     kept_round: _builtins.int
     """round and lineage of the newest state that was written down; absent: none was"""
     kept_lineage: _builtins.str
+    enough: _builtins.bool
+    """the round has ended because the gap seems to be small enough"""
     def __init__(
         self,
         *,
@@ -1165,10 +1176,11 @@ class Update(_message.Message):
         sampled: _builtins.int = ...,
         kept_round: _builtins.int = ...,
         kept_lineage: _builtins.str | None = ...,
+        enough: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "kept_lineage", b"kept_lineage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "compute_seconds", b"compute_seconds", "enough", b"enough", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kept_lineage: _TypeAlias = _typing.Literal["kept_lineage"]  # noqa: Y015
     _WhichOneofArgType__kept_lineage: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage"]  # noqa: Y015

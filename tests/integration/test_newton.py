@@ -215,6 +215,33 @@ def test_a_loss_that_it_is_not_for(changes: dict[str, object], client: Client) -
     assert "is not to be solved by Newton's method" in details
 
 
+@pytest.mark.parametrize("enough", [1e-3, 1e-300, 1e300, float("inf")])
+def test_rounds_that_end_when_that_is_enough(enough: float, client: Client) -> None:
+    blocks = client.describe().blocks
+    how: dict[str, Any] = {"sigma": blocks, "visits": [3] * blocks, "sample": 1}
+    assert ask(client, 30, client.start(), enough=enough, **how) == (grpc.StatusCode.OK, "")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"enough": float("nan")},
+        {"enough": -1.0},
+        {"enough": 1e-3, "sample": 0},
+        {"enough": 1e-3, "accuracy": 1e-3},
+        {"enough": 1e-3, "sigma": 7.5},
+        {"enough": 1e-3, "gamma": 0.5},
+    ],
+    ids=str,
+)
+def test_rounds_that_cannot_end_so(changes: dict[str, Any], client: Client) -> None:
+    blocks = client.describe().blocks
+    how = {"sigma": blocks, "visits": [3] * blocks, "sample": 1, **changes}
+    code, details = ask(client, 30, client.start(), **how)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "is not to be solved until a sample" in details
+
+
 def test_a_shard_by_features(launch: Launcher, scaled: Path) -> None:
     worker = launch.worker(scaled, "--by", "features")
     worker.wait_serving()

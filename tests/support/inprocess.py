@@ -108,6 +108,8 @@ class InProcessWorkers:
             request.restart,
             request.screen,
             request.accuracy,
+            request.enough,
+            request.sample,
         )
 
     def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
@@ -191,7 +193,7 @@ class InProcessWorkers:
     def updates(self) -> list[WorkerUpdate]:
         """As coordinator.messages says of Ask and Resync."""
         assert self._request is not None
-        samples = self.samples() if self._request.sample else None
+        samples = self.samples() if self._request.sample and not self._request.enough else None
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
             a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])
@@ -199,7 +201,8 @@ class InProcessWorkers:
             assert self._request is not None
             state.pending.lineage = self._request.next_lineage
             contribution = Contribution(shard.support, a_dz, self._works[rank].fraction)
-            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, None if samples is None else samples[rank]))
+            sample = None if samples is None else samples[rank]
+            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, sample, enough=state.pending.enough))
         return updates
 
     def samples(self) -> list[GapSample]:

@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +18,7 @@ from acccocoa import codec
 from acccocoa.errors import UsageError
 from acccocoa.security import is_loopback
 from acccocoa.v1 import array_pb2
-from benchmarks import echo, kernel, memory, network, passes, scale, wire
+from benchmarks import echo, kernel, memory, network, passes, peers, scale, wire
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.emulated import Line, pump
 from worker.shard import in_blocks
@@ -25,6 +27,22 @@ from worker.shard import in_blocks
 @pytest.mark.parametrize("name", list(BENCHMARKS))
 def test_every_benchmark_is_there(name: str) -> None:
     assert callable(importlib.import_module(f"benchmarks.{name}").main)
+
+
+def test_what_was_chosen_for_peers_is_read_again(tmp_path: Path) -> None:
+    """As --output writes it; ours is not chosen."""
+    common = {"data": "rcv1", "loss": "hinge", "lam": 1e-4, "seconds": {}}
+    lines = [
+        {**common, "who": "acccocoa", "why": "", "settings": {"0.01": "3.0 passes, 3 rounds, load 1.9 s, total 2.1 s"}},
+        {**common, "who": "liblinear-multicore", "why": "", "settings": {"0.01": "-s 3 1", "0.0001": "-s 3 0.1"}},
+        {**common, "who": "scikit-learn", "why": "reached 6e-04", "settings": {"0.01": "SGD averaged 4"}},
+    ]
+    file = tmp_path / "peers.json"
+    file.write_text(json.dumps(lines))
+    assert peers.chosen_before([file]) == {
+        ("rcv1", "hinge", 1e-4, "liblinear-multicore"): ({1e-2: ("-s 3", 1.0), 1e-4: ("-s 3", 0.1)}, ""),
+        ("rcv1", "hinge", 1e-4, "scikit-learn"): ({1e-2: ("SGD averaged", 4.0)}, "reached 6e-04"),
+    }
 
 
 class TestLine:

@@ -22,6 +22,8 @@ from coordinator.schedule import (
     newton_pays,
     plan_work,
     screened_epochs,
+    sole_epochs,
+    sole_stride,
 )
 
 
@@ -57,6 +59,20 @@ def test_no_round_is_longer_than_half_of_what_was_made_before() -> None:
     assert rounds == [2.0, 2.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0]
     assert lengthened(1.0, 1.0, 100.0) == 1.0
     assert lengthened(0.5, 4.0, 0.0) == 0.5
+
+
+def test_a_sole_workers_first_round_is_long_unless_passes_are() -> None:
+    for entries, rows, _ in (NEWS20, RCV1, COVTYPE, (0, 0, 0)):
+        assert sole_epochs(1.0, max(1, entries), rows, 1) == 24.0
+    passes = [sole_epochs(0.5, entries, entries // 100, 1) for entries in (10**8, 10**9, 10**10)]
+    assert passes == [9.0, 0.5, 0.5]
+    # two threads, a block each
+    assert sole_epochs(0.5, 10**8, 10**6, 2) == 19.0
+    assert sole_epochs(0.5, 0, 0, 1) == 1.0
+
+
+def test_a_sole_worker_samples_where_there_are_rows_enough() -> None:
+    assert [sole_stride(rows) for rows in (1, 1023, 2047, 2048, 4096, 16384, 10**6)] == [1, 1, 1, 2, 4, 16, 16]
 
 
 def test_several_blocks_make_rounds_of_less_than_a_pass() -> None:
