@@ -95,9 +95,8 @@ class OuterLoop:
         self.restart_rule: Restart = restart
         self.round = 0
         self.restarts = 0
-        self.v_a: Vector = np.zeros(d)
-        self.v_z: Vector = np.zeros(d)
-        self.v_y: Vector = np.zeros(d)
+        # filled here: the first rounds need not wait for the memory
+        self.v_a, self.v_z, self.v_y = (buffers.zeros(d) for _ in range(3))
         self.theta = 1.0
         self._starting = True
         self._gap_at_restart = math.inf
@@ -109,8 +108,6 @@ class OuterLoop:
 
     def sum_up(self, parts: Sequence[Contribution]) -> Vector:
         """The sum of the workers' parts of a shared vector, in rank order; float64, shape (d,)."""
-        if len(parts) == 1 and parts[0].places is None:
-            return parts[0].a_dz
         v = buffers.zeros(len(self.v_a))
         for part in parts:
             v[slice(None) if part.places is None else part.places] += part.a_dz
