@@ -17,7 +17,7 @@ from acccocoa.errors import UsageError
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import Problem
-from coordinator import kernels
+from coordinator.kernels import apart
 from coordinator.messages import RoundRequest
 from coordinator.outer_loop import (
     FIRST_GAP_RESTART_FACTOR,
@@ -583,11 +583,11 @@ def test_one_block_without_acceleration_is_sdca_bit_by_bit(
 def test_how_far_vectors_are_apart(bad: float) -> None:
     rng = np.random.default_rng(0)
     v, other = rng.standard_normal((2, 1000))
-    assert kernels.apart(v, other) == (max(np.abs(v).max(), np.abs(other).max()), np.abs(v - other).max())
-    assert kernels.apart(np.empty(0), np.empty(0)) == (0.0, 0.0)
+    assert apart(v, other) == (max(np.abs(v).max(), np.abs(other).max()), np.abs(v - other).max())
+    assert apart(np.empty(0), np.empty(0)) == (0.0, 0.0)
     for vector in (v, other):
         kept, vector[500] = vector[500], bad
-        assert np.isnan(kernels.apart(v, other)).all()
+        assert np.isnan(apart(v, other)).all()
         vector[500] = kept
     v[3] = other[3] = bad
-    assert np.isnan(kernels.apart(v, other)).all()
+    assert np.isnan(apart(v, other)).all()
