@@ -208,5 +208,5 @@ def _sentence(outcome: Outcome, output: OutputConfig) -> str:
     written = f"; the model is in {output.model}" if output.model else ""
     return (
         f"{outcome.status}: primal {outcome.certified.primal:.10g}, certified relative gap {outcome.relative_gap:.3e} "
-        f"after {outcome.rounds} rounds, {outcome.data_passes:.1f} passes{written}"
+        f"after {report.counted(outcome.rounds, 'round')}, {outcome.data_passes:.1f} passes{written}"
     )

@@ -570,6 +570,7 @@ def _round(asked: Asked) -> pb.Round:
         narrow=request.narrow,
         accuracy=request.accuracy,
         enough=request.enough,
+        stride=request.stride,
     )
     if request.screen is not None:
         message.screen.multiple, message.screen.radius = request.screen.multiple, request.screen.radius

@@ -29,7 +29,7 @@ class RoundRequest:
     narrow : w_t is rounded to float32, and so is A_k dz_k to be
     accuracy : with solve, relative, of the minimum of G_k by Newton's method; 0: by coordinate ascent
     enough : with solve, of a sole worker: the round ends after any pass by which the relative gap seems to be no
-        larger, by every sample-th group of rows; 0: it does not
+        larger, by every stride-th group of rows; 0: it does not
     screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
@@ -52,6 +52,7 @@ class RoundRequest:
     narrow: bool = False
     accuracy: float = 0.0
     enough: float = 0.0
+    stride: int = 1
     screen: Ball | None = None
 
 

@@ -164,7 +164,7 @@ def lengthened(epochs: float, longest: float, passes: float) -> float:
     return epochs
 
 
-def sole_epochs(epochs: float, entries: int, rows: int, blocks: int) -> float:
+def sole_epochs(epochs: float, entries: int, rows: int, blocks: int, seconds: float) -> float:
     """Passes of the first round of a sole worker, which ends it as soon as that seems to be enough.
 
     Momentum saves some of the passes where many are needed, and few where it has to wait for that; every round costs
@@ -177,9 +177,12 @@ def sole_epochs(epochs: float, entries: int, rows: int, blocks: int) -> float:
     Parameters
     ----------
     epochs : of the other rounds;  entries, rows : of its shard;  blocks : of the shard
+    seconds : that the run may take
     """
     a_pass = (ENTRY_SECONDS * entries + ROW_SECONDS * rows) / blocks
-    return max(epochs, min(MOST_SOLE, math.floor(SOLE_SECONDS / a_pass) if a_pass > 0.0 else 1.0))
+    return max(
+        epochs, min(MOST_SOLE, math.floor(min(SOLE_SECONDS, SOLE_SHARE * seconds) / a_pass) if a_pass > 0.0 else 1.0)
+    )
 
 
 def is_narrow(examples: int, features: int) -> bool:
@@ -269,7 +272,9 @@ EXACT = 0.1
 
 MOST_SOLE = 24.0
 SOLE_SECONDS = 2.0
-"""Passes, and seconds by a guess, of a sole worker's first round at most: until it ends nobody hears of the run."""
+SOLE_SHARE = 0.1
+"""Passes, and seconds and a share of those there are, by a guess, of a sole worker's first round at most: until it ends
+nobody hears of the run."""
 
 ENOUGH = 0.99
 """Of the gap that ends the run is what a sole worker ends its rounds by: w has other last digits there."""

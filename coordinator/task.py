@@ -400,7 +400,8 @@ def _begun(
 
     # what an absolute gap comes to, the worker does not know
     alone = len(shards) == 1 and not job.by_features and whole_in_one(settings) and stop.abs_tol is None
-    first = sole_epochs(epochs, shards[0].nnz, job.n, job.blocks) if alone else epochs
+    limit = math.inf if stop.max_seconds is None else stop.max_seconds
+    first = sole_epochs(epochs, shards[0].nnz, job.n, job.blocks, limit) if alone else epochs
 
     def works_after(passes: float) -> Sequence[Work]:
         planned = lengthened(epochs, longest, passes) if passes > 0.0 else first

@@ -253,7 +253,7 @@ class Training:
         self._since = BestPair()
         self.progress = Progress()
         self._workers = workers
-        self._works = works
+        self._works = self._worked = works
         self._stop = stop
         self._interrupted = interrupted
         self._observe = observe
@@ -286,8 +286,8 @@ class Training:
 
     @property
     def works(self) -> Sequence[Work]:
-        """Every worker's work in a round, in rank order."""
-        return self._works
+        """What every worker was given to do in the last round, in rank order."""
+        return self._worked
 
     @property
     def local_solver(self) -> str:
@@ -457,7 +457,7 @@ class Training:
             self.progress.newton += 1
             asked = replace(asked, accuracy=self._accuracy)
         elif self._enough > 0.0 and loop.starting:
-            asked = replace(asked, enough=self._enough, sample=sole_stride(self._coordinates))
+            asked = replace(asked, enough=self._enough, stride=sole_stride(self._coordinates), sample=0)
         updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
         if beside:
             terms = [update.certificate for update in updates if update.certificate is not None]
@@ -688,6 +688,7 @@ class Training:
                     "check the data for huge values, or leave --sigma at its safe default",
                 )
         self.loop.end_round([update.contribution for update in updates])
+        self._worked = self._works
         self.progress.lineage = self._way
         if self._tempo is not None:
             self._tempo.took(self._works, [update.compute_seconds for update in updates])

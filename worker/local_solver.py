@@ -286,7 +286,7 @@ class LocalSolver:
                 block.first,
                 block.last,
                 stride,
-                state.round,
+                state.round % stride,
                 self.loss,
             )
         )
@@ -313,7 +313,7 @@ class LocalSolver:
                     piece.first,
                     piece.last,
                     stride,
-                    plan.round + passes,
+                    (plan.round + passes) % stride,
                     self.loss,
                 )
             )

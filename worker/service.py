@@ -656,7 +656,8 @@ def _begin(solver: LocalSolver, state: DualState, asked: _Asked) -> None:
             f"round {t}: this shard's part is not to be solved by Newton's method to an accuracy of {plan.accuracy}",
         )
     whole = solver.problem.labelled and plan.gamma == 1.0 and plan.sigma == len(blocks)
-    if plan.enough != 0.0 and not (plan.enough > 0.0 and plan.stride > 0 and plan.accuracy == 0.0 and whole):
+    starting = plan.restart and plan.theta == plan.fraction and plan.accuracy == 0.0
+    if plan.enough != 0.0 and not (plan.enough > 0.0 and plan.stride > 0 and whole and starting):
         raise _Refused(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"round {t}: this shard's part is not to be solved until a sample of every {plan.stride}-th group of rows "
@@ -692,8 +693,7 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     if request.solve:
         # what is only read of the state can be computed while z_{t+1} is
         certificate = solver.beside(lambda: _certify(solver, state, plan, w, alone=False)) if request.certify else None
-        sample = 0 if plan.enough > 0.0 else request.sample
-        update, exact = _solve(solver, state, plan, w, request.next_lineage, sample)
+        update, exact = _solve(solver, state, plan, w, request.next_lineage, request.sample)
         answer.update.CopyFrom(update)
         a_dz = codec.narrowed(exact) if request.narrow else exact
         if certificate is not None:
@@ -746,7 +746,7 @@ def _plan(request: pb.Round) -> RoundPlan:
         restart=request.restart,
         accuracy=request.accuracy,
         enough=request.enough,
-        stride=request.sample,
+        stride=request.stride,
         screen=Ball(request.screen.multiple, request.screen.radius) if request.HasField("screen") else None,
     )
 

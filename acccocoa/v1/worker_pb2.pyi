@@ -916,6 +916,7 @@ class Round(_message.Message):
     NARROW_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     ENOUGH_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
     SCREEN_FIELD_NUMBER: _builtins.int
     problem: _builtins.int
     round: _builtins.int
@@ -962,17 +963,18 @@ class Round(_message.Message):
     as `visits` say
     with solve, of a sole worker whose G_k is the whole problem, by examples and coordinate
     """
+    stride: _builtins.int
+    """ascent, from alpha = z: the round ends after any of its passes by which the relative
+    gap seems to be no larger, by every `stride`-th group of rows; 0: it visits what
+    `visits` say
+    """
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by block: how many buckets to visit in this round"""
 
     @_builtins.property
     def screen(self) -> Global___Screen:
-        """ascent, from alpha = z: the round ends after any of its passes by which the relative
-        gap seems to be no larger, by every `sample`-th group of rows (which is all they are
-        for then); 0: it visits what `visits` say
-        with solve: from here on leave out rows that seem to be 0 at the optimum
-        """
+        """with solve: from here on leave out rows that seem to be 0 at the optimum"""
 
     def __init__(
         self,
@@ -999,11 +1001,12 @@ class Round(_message.Message):
         narrow: _builtins.bool = ...,
         accuracy: _builtins.float = ...,
         enough: _builtins.float = ...,
+        stride: _builtins.int = ...,
         screen: Global___Screen | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["screen", b"screen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "enough", b"enough", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "audit", b"audit", "brings_w", b"brings_w", "certify", b"certify", "coordinates", b"coordinates", "enough", b"enough", "finish", b"finish", "fraction", b"fraction", "gamma", b"gamma", "lineage", b"lineage", "mark", b"mark", "narrow", b"narrow", "next_lineage", b"next_lineage", "problem", b"problem", "replay", b"replay", "restart", b"restart", "round", b"round", "sample", b"sample", "screen", b"screen", "sigma", b"sigma", "solve", b"solve", "stride", b"stride", "theta", b"theta", "visits", b"visits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,10 +45,10 @@ def assert_true(arena: Arena, result: dict[str, Any], data: Path, lam: float) ->
 # ------------------------------------------------------------------------------------------------------- lost workers
 
 
-def replayed(arena: Arena, coordinator: Forked) -> dict[str, Any]:
-    """The result of a run that loses worker 1 now and is given what that knew once more, when it is back."""
-    arena.workers[1].kill()
-    arena.back(1)
+def replayed(arena: Arena, coordinator: Forked, number: int = 1) -> dict[str, Any]:
+    """The result of a run that loses that worker now and gives it what it knew once more, when it is back."""
+    arena.workers[number].kill()
+    arena.back(number)
     result = arena.result(coordinator)
     assert result["reconnects"] == 1
     assert result["replayed"] > 0
@@ -67,6 +67,17 @@ def test_a_killed_worker_costs_no_round(arena: MakeArena, covtype_like: Path, ke
     assert some.model.read_bytes() == model
     if kept:
         assert_true(some, result, covtype_like, 1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_killed_sole_worker_ends_its_rounds_where_it_did(arena: MakeArena, covtype_like: Path, threads: int) -> None:
+    some = arena(covtype_like, 1, kept=False, threads=threads)
+    options = ("--lam", "1e-5", "--tol", "1e-7", "--local-solver", "sdca", "--max-rounds", "3000")
+    expected, _ = some.undisturbed(*options)
+    coordinator = some.train(*options)
+    some.wait_round(100, coordinator)
+    result = replayed(some, coordinator, 0)
+    assert (result["rounds"], result["primal"]) == (expected["rounds"], expected["primal"])
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["state", "no state"])

@@ -215,10 +215,14 @@ def test_a_loss_that_it_is_not_for(changes: dict[str, object], client: Client) -
     assert "is not to be solved by Newton's method" in details
 
 
+STARTING = {"theta": 1.0, "fraction": 1.0, "restart": True, "stride": 1}
+"""A round without momentum."""
+
+
 @pytest.mark.parametrize("enough", [1e-3, 1e-300, 1e300, float("inf")])
 def test_rounds_that_end_when_that_is_enough(enough: float, client: Client) -> None:
     blocks = client.describe().blocks
-    how: dict[str, Any] = {"sigma": blocks, "visits": [3] * blocks, "sample": 1}
+    how: dict[str, Any] = {"sigma": blocks, "visits": [3] * blocks, **STARTING}
     assert ask(client, 30, client.start(), enough=enough, **how) == (grpc.StatusCode.OK, "")
 
 
@@ -227,16 +231,18 @@ def test_rounds_that_end_when_that_is_enough(enough: float, client: Client) -> N
     [
         {"enough": float("nan")},
         {"enough": -1.0},
-        {"enough": 1e-3, "sample": 0},
+        {"enough": 1e-3, "stride": 0},
         {"enough": 1e-3, "accuracy": 1e-3},
         {"enough": 1e-3, "sigma": 7.5},
         {"enough": 1e-3, "gamma": 0.5},
+        {"enough": 1e-3, "theta": 0.5},
+        {"enough": 1e-3, "restart": False},
     ],
     ids=str,
 )
 def test_rounds_that_cannot_end_so(changes: dict[str, Any], client: Client) -> None:
     blocks = client.describe().blocks
-    how = {"sigma": blocks, "visits": [3] * blocks, "sample": 1, **changes}
+    how = {"sigma": blocks, "visits": [3] * blocks, **STARTING, **changes}
     code, details = ask(client, 30, client.start(), **how)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert "is not to be solved until a sample" in details

@@ -109,7 +109,7 @@ class InProcessWorkers:
             request.screen,
             request.accuracy,
             request.enough,
-            request.sample,
+            request.stride,
         )
 
     def answers(self, asks: Mapping[int, Ask | Resync]) -> dict[int, Any]:
@@ -193,7 +193,7 @@ class InProcessWorkers:
     def updates(self) -> list[WorkerUpdate]:
         """As coordinator.messages says of Ask and Resync."""
         assert self._request is not None
-        samples = self.samples() if self._request.sample and not self._request.enough else None
+        samples = self.samples() if self._request.sample else None
         updates = []
         for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True)):
             a_dz, steps = solver.solve(state, self._plan(rank), self._w[shard.support])

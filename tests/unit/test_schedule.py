@@ -1,6 +1,7 @@
 """How much work a round has when the user does not say."""
 
 import itertools
+import math
 
 import pytest
 
@@ -63,12 +64,14 @@ def test_no_round_is_longer_than_half_of_what_was_made_before() -> None:
 
 def test_a_sole_workers_first_round_is_long_unless_passes_are() -> None:
     for entries, rows, _ in (NEWS20, RCV1, COVTYPE, (0, 0, 0)):
-        assert sole_epochs(1.0, max(1, entries), rows, 1) == 24.0
-    passes = [sole_epochs(0.5, entries, entries // 100, 1) for entries in (10**8, 10**9, 10**10)]
+        assert sole_epochs(1.0, max(1, entries), rows, 1, math.inf) == 24.0
+    passes = [sole_epochs(0.5, entries, entries // 100, 1, math.inf) for entries in (10**8, 10**9, 10**10)]
     assert passes == [9.0, 0.5, 0.5]
     # two threads, a block each
-    assert sole_epochs(0.5, 10**8, 10**6, 2) == 19.0
-    assert sole_epochs(0.5, 0, 0, 1) == 1.0
+    assert sole_epochs(0.5, 10**8, 10**6, 2, math.inf) == 19.0
+    assert sole_epochs(0.5, 0, 0, 1, math.inf) == 1.0
+    # no more than a tenth of the time there is
+    assert [sole_epochs(0.5, 10**7, 10**5, 1, seconds) for seconds in (0.01, 1.0, 5.0, 100.0)] == [0.5, 4.0, 23.0, 24.0]
 
 
 def test_a_sole_worker_samples_where_there_are_rows_enough() -> None:
