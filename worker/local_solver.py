@@ -271,56 +271,45 @@ class LocalSolver:
 
     def gap_sample(self, state: DualState, gamma_theta: float, w: Vector, stride: int) -> tuple[float, int]:
         """Sum of the gaps of the coordinates in every stride-th group of rows at (y_t, w_t), and their number."""
-        shard = self.shard
         parts = self._each_block(
-            lambda _, block: kernels.gap_sum(
-                shard.indptr,
-                shard.indices,
-                shard.values,
-                self.y,
-                self.s,
-                state.alpha,
-                state.z,
-                gamma_theta,
-                w,
-                block.first,
-                block.last,
-                stride,
-                state.round % stride,
-                self.loss,
-            )
+            lambda _, block: self._gap_sum(block, state.alpha, state.z, gamma_theta, w, stride, state.round)
         )
         return sum(float(total) for total, _, _ in parts), sum(int(rows) for _, _, rows in parts)
 
+    def _gap_sum(
+        self, part: Block, alpha: Vector, z: Vector, gamma_theta: float, w: Vector, stride: int, number: int
+    ) -> tuple[float, float, int]:
+        """See kernels.gap_sum; of the number-th of the samples of that stride, after the last of which the first is."""
+        shard = self.shard
+        sums: tuple[float, float, int] = kernels.gap_sum(
+            shard.indptr,
+            shard.indices,
+            shard.values,
+            self.y,
+            self.s,
+            alpha,
+            z,
+            gamma_theta,
+            w,
+            part.first,
+            part.last,
+            stride,
+            number % stride,
+            self.loss,
+        )
+        return sums
+
     def _is_enough(self, z: Vector, u: Vector, plan: RoundPlan, passes: int) -> bool:
         """The gap of (u, z) is as small as the plan says; u = w(z) where the whole problem is solved here."""
-        shard = self.shard
         distance = 0.5 * vectors.inner(u, u) / self.problem.lipschitz
 
         def share(stride: int) -> float:
             """Of the gap that is allowed, by every stride-th group of rows, others after every pass."""
-            sums = self._each_piece(
-                lambda piece: kernels.gap_sum(
-                    shard.indptr,
-                    shard.indices,
-                    shard.values,
-                    self.y,
-                    self.s,
-                    z,
-                    z,
-                    1.0,
-                    u,
-                    piece.first,
-                    piece.last,
-                    stride,
-                    (plan.round + passes) % stride,
-                    self.loss,
-                )
-            )
+            sums = self._each_piece(lambda piece: self._gap_sum(piece, z, z, 1.0, u, stride, plan.round + passes))
             gap, losses, rows = (sum(each) for each in zip(*sums, strict=True))
             if not rows:
                 return math.inf
-            factor = self.problem.scale * shard.n / rows
+            factor = self.problem.scale * self.shard.n / rows
             allowed = float(plan.enough * (factor * losses + distance))
             if allowed > 0.0:
                 return float(factor * gap) / allowed
@@ -436,11 +425,12 @@ class LocalSolver:
             u /= kappa
             return u
 
+        enough = False
         if plan.enough > 0.0:
-            a_dz, enough = self._until_enough(descend, ways, z_next, w, plan)
+            enough = self._until_enough(descend, ways, z_next, plan)
         else:
             self._each_block(functools.partial(descend, plan.visits))
-            a_dz, enough = _total(self._each_block(to_dz)), False
+        a_dz = _total(self._each_block(to_dz))
         cursors = [way.cursor for way in ways]
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows, enough=enough)
         return a_dz, sum(way.visited for way in ways)
@@ -450,28 +440,21 @@ class LocalSolver:
         descend: Callable[[Sequence[int], int, Block], None],
         ways: Sequence[_Way],
         z: Vector,
-        w: Vector,
         plan: RoundPlan,
-    ) -> tuple[Vector, bool]:
-        """Rounds of CoCoA+ within the worker, a pass each, until the gap is small enough or all visits are made.
-
-        Returns
-        -------
-        A dz from w on, and whether that is enough
+    ) -> bool:
+        """Rounds of CoCoA+ within the worker, a pass each, until the gap is small enough, or not when all visits are
+        made. The blocks end with the same u, each with its share of A dz.
         """
-        u = ways[0].u
         enough, number, left = False, 0, list(plan.visits)
         while any(left) and not enough:
             now = [min(visits, block.buckets) for visits, block in zip(left, self.shard.blocks, strict=True)]
             self._each_block(functools.partial(descend, now))
             if len(ways) > 1:
                 self._gather([way.u for way in ways])
-            enough = self._is_enough(z, u, plan, number)
+            enough = self._is_enough(z, ways[0].u, plan, number)
             left = [visits - made for visits, made in zip(left, now, strict=True)]
             number += 1
-        u -= w
-        u /= self.problem.lipschitz
-        return u, enough
+        return enough
 
     def _gather(self, us: Sequence[Vector]) -> None:
         """Let all blocks go on from what they have found together.

@@ -1,11 +1,9 @@
 """Runs by Newton's method: they end at other solvers' optimum, by coordinate ascent where that is what it takes."""
 
-import copy
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from acccocoa.config import StopConfig
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
-from coordinator.messages import RoundRequest, StateLost, WorkerUpdate
 from coordinator.outer_loop import OuterLoop
-from coordinator.schedule import NEWTON_SHARE, CertificateSchedule, Work
+from coordinator.schedule import NEWTON_SHARE, CertificateSchedule
 from coordinator.training import NEWTON_ROUNDS, CertifiedRound, Outcome, Training
-from tests.support.inprocess import InProcessWorkers
+from tests.support.asked import Asked, assert_goes_on_where_its_state_was_taken
 from tests.unit.test_training import (
     Data,
     breast_cancer,
@@ -29,33 +26,13 @@ from tests.unit.test_training import (
     problem_of,
     smooth_w,
 )
-from worker.state import DualState
 
 LOOSE = 0.5
 """An accuracy that is never enough."""
 
 
-class Asked(InProcessWorkers):
-    """Workers that note what they are asked to solve, and may forget what they have."""
-
-    def __init__(self, data: Data, problem: Problem, k: int, sharing: int) -> None:
-        super().__init__(data.examples, problem, k, sharing=sharing)
-        self.solves: list[RoundRequest] = []
-        self.forget_in = -1
-
-    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
-        super().push(request, works, w)
-        if request.solve:
-            self.solves.append(request)
-
-    def updates(self) -> list[WorkerUpdate]:
-        assert self._request is not None
-        if self._request.round == self.forget_in:
-            self.forget_in = -1
-            for state in self.states:
-                state.alpha[:] = state.z[:] = 0.0
-            raise StateLost("worker 0")
-        return super().updates()
+class AskedForNewton(Asked):
+    """Such workers."""
 
     @property
     def by_newton(self) -> list[bool]:
@@ -79,7 +56,7 @@ class Run:
     keep: Callable[[Training], bool] = lambda _: False
 
     def __post_init__(self) -> None:
-        self.workers = Asked(self.data, self.problem, self.k, self.sharing)
+        self.workers = AskedForNewton(self.data.examples, self.problem, self.k, sharing=self.sharing)
         self.training = Training(
             OuterLoop(self.problem, self.data.dense.shape[1], self.k),
             self.workers,
@@ -246,24 +223,9 @@ def test_after_a_resync_it_is_tried_again() -> None:
 def test_a_run_goes_on_where_its_state_was_taken(round_number: int) -> None:
     """Before it falls back, when it does, and later."""
 
-    def begun(keep: Callable[[Training], bool] = lambda _: False) -> Run:
+    def begun(keep: Callable[[Training], bool]) -> Run:
         problem = problem_of("logistic", noisy(), 1e-3)
         return Run(noisy(), problem, tol=1e-8, accuracy=LOOSE, max_rounds=20, keep=keep)
 
-    taken: list[tuple[Any, list[DualState]]] = []
-
-    def keep(training: Training) -> bool:
-        if training.loop.round == round_number:
-            taken.append((training.state(), copy.deepcopy(whole.workers.states)))
-        return False
-
-    whole = begun(keep)
-    expected = whole.go()
-    ((facts, arrays), states), *_ = taken
-    again = begun()
-    again.training.restore(facts, arrays)
-    again.workers.states = states
-    found = again.go()
-    assert found.w.tobytes() == expected.w.tobytes()
-    assert (found.certified, found.rounds) == (expected.certified, expected.rounds)
+    whole, again = assert_goes_on_where_its_state_was_taken(begun, round_number)
     assert again.training.local_solver == whole.training.local_solver == "newton, sdca"

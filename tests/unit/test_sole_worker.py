@@ -1,31 +1,28 @@
 """A sole worker ends its rounds when the gap is small enough: what it answers then, and runs that are made so."""
 
-import copy
 import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.sparse import csr_array
 
 from acccocoa import synthetic
 from acccocoa.config import StopConfig
-from acccocoa.examples import Examples
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
-from coordinator.messages import RoundRequest, StateLost, WorkerUpdate
 from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import ENOUGH, CertificateSchedule, Work
 from coordinator.training import CertifiedRound, Outcome, Training
+from tests.support.asked import Asked, assert_goes_on_where_its_state_was_taken
 from tests.support.fitting import Data, some_weights
 from tests.support.inprocess import InProcessWorkers
 from tests.unit.test_training import data_for, other_optimum, patient_liblinear_w, primal, problem_of
 from worker.local_solver import RoundPlan
-from worker.state import DualState
 
 MOST = 400
 """Passes that are more than enough here."""
@@ -52,14 +49,8 @@ class Round:
 def text() -> Data:
     """Rows in the likeness of a text set: sparse, few of them coupled closely."""
     examples = synthetic.examples("rcv1", 6000, 3000, 1)
-    return Data(dense_of(examples), np.where(examples.labels > 0, 1.0, -1.0))
-
-
-def dense_of(examples: Examples) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    dense = np.zeros((examples.n, examples.d))
-    rows = np.repeat(np.arange(examples.n), np.diff(examples.indptr).astype(np.intp))
-    dense[rows, examples.indices] = examples.values
-    return dense
+    rows = csr_array((examples.values, examples.indices, examples.indptr), shape=(examples.n, examples.d))
+    return Data(rows.toarray().astype(np.float64), np.where(examples.labels > 0, 1.0, -1.0))
 
 
 def first_round(
@@ -171,34 +162,6 @@ def test_values_that_are_no_numbers_are_never_enough() -> None:
 # ------------------------------------------------------------------------------------------------------------- a run
 
 
-class Asked(InProcessWorkers):
-    """A sole worker that notes what it is asked, and may forget what it has."""
-
-    forget_in = -1
-
-    def __init__(self, data: Data, problem: Problem, blocks: int) -> None:
-        super().__init__(data.examples, problem, 1, threads=blocks)
-        self.asked: list[RoundRequest] = []
-
-    def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
-        super().push(request, works, w)
-        self.asked.append(request)
-
-    def updates(self) -> list[WorkerUpdate]:
-        assert self._request is not None
-        if self._request.round == self.forget_in:
-            self.forget_in = -1
-            for state in self.states:
-                state.alpha[:] = state.z[:] = 0.0
-            raise StateLost("worker 0")
-        return super().updates()
-
-    @property
-    def solves(self) -> list[RoundRequest]:
-        """The rounds that were solved."""
-        return [request for request in self.asked if request.solve]
-
-
 @dataclass
 class Run:
     """A run on a sole worker, and what was seen of it; its first round has so many passes at most."""
@@ -214,7 +177,7 @@ class Run:
     keep: Callable[[Training], bool] = lambda _: False
 
     def __post_init__(self) -> None:
-        self.workers = Asked(self.data, self.problem, self.blocks)
+        self.workers = Asked(self.data.examples, self.problem, 1, threads=self.blocks)
         self.training = Training(
             OuterLoop(self.problem, self.data.x.shape[1], self.blocks),
             self.workers,
@@ -300,27 +263,12 @@ def test_after_a_resync_nothing_is_promised() -> None:
 
 @pytest.mark.parametrize("round_number", [1, 2, 5])
 def test_a_run_goes_on_where_its_state_was_taken(round_number: int) -> None:
-    def begun(keep: Callable[[Training], bool] = lambda _: False) -> Run:
+    def begun(keep: Callable[[Training], bool]) -> Run:
         data = fitting("logistic")
         problem = Problem("logistic", 1e-3, len(data.y))
         return Run(data, problem, tol=1e-8, first=3.0, enough=1e-1, max_rounds=30, keep=keep)
 
-    taken: list[tuple[Any, list[DualState]]] = []
-
-    def keep(training: Training) -> bool:
-        if training.loop.round == round_number:
-            taken.append((training.state(), copy.deepcopy(whole.workers.states)))
-        return False
-
-    whole = begun(keep)
-    expected = whole.go()
-    ((facts, arrays), states), *_ = taken
-    again = begun()
-    again.training.restore(facts, arrays)
-    again.workers.states = states
-    found = again.go()
-    assert found.w.tobytes() == expected.w.tobytes()
-    assert (found.certified, found.rounds) == (expected.certified, expected.rounds)
+    whole, again = assert_goes_on_where_its_state_was_taken(begun, round_number)
     later = [request for request in whole.workers.asked if request.round >= round_number]
     assert [(request.round, request.certify, request.solve) for request in again.workers.asked] == [
         (request.round, request.certify, request.solve) for request in later
