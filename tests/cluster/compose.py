@@ -92,6 +92,19 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120.0)
         time.sleep(0.5)
 
 
+def pause(container: str) -> None:
+    """Have a container stand still.
+
+    With version 1 of control groups the engine may give up freezing processes that are busy; they then go on as before.
+    """
+
+    def stands_still() -> bool:
+        run("docker", "pause", container, code=None)
+        return inspect(container, "{{.State.Paused}}") == "true"
+
+    wait_until(stands_still, f"the engine pauses {container}")
+
+
 def remove_image(image: str) -> None:
     """Remove an image if it is there."""
     with contextlib.suppress(subprocess.TimeoutExpired):

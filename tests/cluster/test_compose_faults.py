@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.cluster import recompute
-from tests.cluster.compose import Project, inspect, logs, run, wait_until
+from tests.cluster.compose import Project, inspect, logs, pause, run, wait_until
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 
@@ -99,7 +99,7 @@ def test_a_run_survives_killed_paused_and_unplugged_workers_and_a_killed_coordin
     run("docker", "network", "connect", "--alias", "worker", job.network, cut)
     job.reconnects(2)
 
-    run("docker", "pause", paused)
+    pause(paused)
     stay_away()
     run("docker", "unpause", paused)
     job.reconnects(3)
