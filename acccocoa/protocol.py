@@ -1,6 +1,6 @@
 """Facts of the wire that both sides must agree on, beyond the messages themselves."""
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 """Raised when a message changes its meaning; a peer of another version is refused."""
 
 HEARTBEAT_SECONDS = 1.0

@@ -405,7 +405,8 @@ class WorkerLink:
                     str(self), f"answered round {told.round} where round {each.request.round} was asked for"
                 )
             due = (each.request.certify, each.request.solve or each.request.sample > 0)
-            if (told.HasField("certificate"), told.HasField("update")) != due:
+            stands = told.update.HasField("standing")
+            if (told.HasField("certificate"), told.HasField("update")) != due or (stands and not each.request.enough):
                 raise WorkerRefused(str(self), f"answered something else in round {told.round} than it was asked")
         support = len(self.support)
         length = sum(support * each.request.audit + self._rows * each.request.coordinates for each in asked)
@@ -586,7 +587,8 @@ def _update(answer: pb.Answer, contribution: Contribution, arrived: float) -> Wo
     kept = (told.kept_round, told.kept_lineage) if told.HasField("kept_lineage") else None
     certificate = _terms(answer.certificate) if answer.HasField("certificate") else None
     sample = _sample(told) if told.sampled else None
-    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, sample, kept, certificate, told.enough)
+    standing = _terms(told.standing) if told.HasField("standing") else None
+    return WorkerUpdate(contribution, told.steps, told.compute_seconds, arrived, sample, kept, certificate, standing)
 
 
 def _sample(told: pb.Update) -> GapSample:

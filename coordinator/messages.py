@@ -18,7 +18,7 @@ class RoundRequest:
     """What all workers are asked in a round; symbols as in Algorithm 1.
 
     certify, audit, coordinates, solve : the answer that is asked for: one of them, or certify and solve; none of them,
-        where a sample is
+        where a sample is, or where nothing is to be told
     lineage, next_lineage : of the state the round starts from, and of that it leads to; round and lineage together name
         a state
     replay : solve, but answer nothing: the answer is known
@@ -28,8 +28,9 @@ class RoundRequest:
     repeats_w : w_t is that of the last request and need not travel again
     narrow : w_t is rounded to float32, and so is A_k dz_k to be
     accuracy : with solve, relative, of the minimum of G_k by Newton's method; 0: by coordinate ascent
-    enough : with solve, of a sole worker: the round ends after any pass by which the relative gap seems to be no
-        larger, by every stride-th group of rows; 0: it does not
+    enough : with solve, of a sole worker, not narrow: the round ends after any pass by which the relative gap is no
+        larger, which is looked at where every stride-th group of rows says so; 0: it does not. By Newton's method it
+        ends as `accuracy` says. See WorkerUpdate.standing
     screen : with solve, from here on leave out what seems to be 0 at the optimum
     """
 
@@ -86,7 +87,8 @@ class WorkerUpdate:
     sample : at the start of the round, where that was asked for too
     kept : round and lineage of the newest state that the worker has written down, if any
     certificate : at the start of the round, where that was asked for too
-    enough : the round has ended because the gap seems to be small enough
+    standing : where the round has ended as `enough` says: alpha = z = z_{t+1}, the contribution is A z_{t+1}, from the
+        dual variables alone, and these are the certificate's terms of (z_{t+1}, w_{t+1}), w_{t+1} = grad f(A z_{t+1})
     """
 
     contribution: Contribution
@@ -96,7 +98,7 @@ class WorkerUpdate:
     sample: GapSample | None = None
     kept: tuple[int, str] | None = None
     certificate: CertificateTerms | None = None
-    enough: bool = False
+    standing: CertificateTerms | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +109,7 @@ class Ask:
 
     The answers come in rank order: list[CertificateTerms] (certify), list[Contribution] of A_k y_k (audit), Vector, the
     alpha of all workers at y_t (coordinates), list[WorkerUpdate] (solve, with or without certify), list[GapSample] (a
-    sample and nothing else).
+    sample and nothing else), or a list of None.
     """
 
     request: RoundRequest

@@ -188,6 +188,11 @@ class OuterLoop:
         elif opposed:
             self.restart()
 
+    def end_round_at(self, v: Vector) -> None:
+        """The round has led to alpha = z with A alpha = v; t := t + 1."""
+        self.stand_at(v)
+        self.round += 1
+
     def _opposes_momentum(self, previous: Vector) -> bool:
         """(v_y - v_a+)'(v_a+ - v_a) > 0: the step goes against where the momentum led."""
         return inner(self.v_y - self.v_a, self.v_a - previous) > 0.0

@@ -176,7 +176,7 @@ class Progress:
     widened : as in Outcome
     newton : rounds solved by Newton's method since the last resync
     fell_back : it did not get there, and coordinate ascent went on
-    promising : the last round has ended because that seemed to be enough
+    standing : sums of conjugates and losses at (y_t, w_t) of the round that comes, from the round that has led there
     fell : passes at, and relative gap of, the certificate since which the gap has not fallen by NARROW_STALL_GAIN
     """
 
@@ -195,7 +195,7 @@ class Progress:
     fell: tuple[float, float] = (0.0, math.inf)
     newton: int = 0
     fell_back: bool = False
-    promising: bool = False
+    standing: tuple[float, float] | None = None
 
 
 class Training:
@@ -219,8 +219,8 @@ class Training:
         and O_A is an estimate until the end of the run computes it from the workers' variables. Where that would
         matter the run goes on with float64, see NARROW_GAP. By examples only
     accuracy : the workers minimise their G_k by Newton's method, so well; 0: by coordinate ascent
-    enough : of a sole worker whose G_k is the whole problem, by examples: a round that begins without momentum may end
-        as soon as the relative gap seems to be so small; 0: none may
+    enough : of a sole worker whose G_k is the whole problem, by examples, no l1 norm: a round that begins without
+        momentum may end as soon as the relative gap is so small, and be certified with that; 0: none may
     falls_back : to coordinate ascent, if Newton's method does not reach the gap that ends the run; see NEWTON_ROUNDS
     """
 
@@ -393,6 +393,8 @@ class Training:
         arrays = {name: array if name == "alpha" else ordered(array) for name, array in arrays.items()}
         self.progress = Progress(**facts["progress"])
         self.progress.fell = (self.progress.fell[0], self.progress.fell[1])
+        if self.progress.standing is not None:
+            self.progress.standing = (self.progress.standing[0], self.progress.standing[1])
         if self.progress.ended is not None:
             self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
@@ -420,8 +422,8 @@ class Training:
         loop = self.loop
         limit = self.limit()
         by_newton = self._accuracy > 0.0 and not self.progress.fell_back
-        promising = self.progress.promising
-        certify = limit is not None or by_newton or promising or self.schedule.due(self._effort)
+        standing = self.progress.standing
+        certify = limit is not None or by_newton or standing is not None or self.schedule.due(self._effort)
         self._before = None
         self.progress.ended = None
         self._retime()
@@ -440,14 +442,23 @@ class Training:
             certify, stride, mark = self.schedule.due(self._effort), 0, False
             request = replace(request, repeats_w=True)
         # the round that is solved beside a certificate is thrown away when that is the last one
-        beside = certify and self._beside and limit is None and not (self.schedule.hopeful or by_newton or promising)
+        beside = (
+            certify
+            and self._beside
+            and limit is None
+            and not (self.schedule.hopeful or by_newton or standing is not None)
+        )
         before = certify and not beside
         if before:
-            terms: list[CertificateTerms] = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
-            mark, request = False, replace(request, repeats_w=True)
+            terms: list[CertificateTerms]
+            if standing is None:
+                terms = yield Ask(replace(request, certify=True, mark=mark), self._works, w)
+                mark, request = False, replace(request, repeats_w=True)
+            else:
+                terms = [CertificateTerms(*standing, 0.0)]
             certified = yield from self._certified(terms, request, w)
             if limit is not None or self._satisfies(loop.problem.at_hand(self.best.certified, certified)):
-                return (yield from self._finish(request, w, limit))
+                return (yield from self._finish(replace(request, mark=mark), w, limit))
             self._spare_digits()
         yield from self._audit_when_due(request, w, request.repeats_w)
         asked = replace(request, solve=True, certify=beside, mark=mark, sample=0 if beside else stride)
@@ -456,8 +467,9 @@ class Training:
         if by_newton and not self._give_up_newton():
             self.progress.newton += 1
             asked = replace(asked, accuracy=self._accuracy)
-        elif self._enough > 0.0 and loop.starting:
-            asked = replace(asked, enough=self._enough, stride=sole_stride(self._coordinates), sample=0)
+        if self._enough > 0.0 and loop.starting:
+            stride = sole_stride(self._coordinates)
+            asked = replace(asked, enough=self._enough, stride=stride, sample=0, narrow=False)
         updates: list[WorkerUpdate] = yield Ask(asked, self._works, w)
         if beside:
             terms = [update.certificate for update in updates if update.certificate is not None]
@@ -468,7 +480,6 @@ class Training:
         samples = [update.sample for update in updates if update.sample is not None]
         estimate = self._estimated(samples) if samples else estimate
         self._absorb(updates)
-        self.progress.promising = all(update.enough for update in updates)
         if certify:
             loop.observe_gap(self._since.gap)
         elif estimate is not None:
@@ -497,7 +508,7 @@ class Training:
     @property
     def _narrow(self) -> bool:
         """What travels in a round has fewer digits than what is computed."""
-        return self._wire == "float32" and self.progress.widened is None
+        return self._wire == "float32" and self.progress.widened is None and self.progress.standing is None
 
     def _as_it_travels(self, w: Vector) -> Vector:
         """w_t as the workers will have it."""
@@ -578,8 +589,10 @@ class Training:
         round_number = loop.round
         if problem.alpha_is_model:
             alpha: Vector = yield Ask(replace(request, coordinates=True, repeats_w=True), self._works, w)
-        asked = replace(request, audit=True, finish=True, next_lineage=_new_lineage(), repeats_w=True)
-        v = self._audited((yield Ask(asked, self._works, w)), DRIFT_HEALED)
+        stands = self.progress.standing is not None
+        asked = replace(request, audit=not stands, finish=True, next_lineage=_new_lineage(), repeats_w=True)
+        told = yield Ask(asked, self._works, w)
+        v = loop.v_y if stands else self._audited(told, DRIFT_HEALED)
         if problem.alpha_is_model:
             self._alpha = problem.model_of(alpha, v)
         self._stand_at(v, asked.next_lineage)
@@ -601,8 +614,8 @@ class Training:
 
     def _stand_at(self, v: Vector, lineage: str) -> None:
         """The next round starts from alpha = z with A alpha = v, on a way of its own."""
-        self.loop.round += 1
-        self.loop.stand_at(v)
+        self.loop.end_round_at(v)
+        self.progress.standing = None
         self._since = BestPair()
         self.progress.fell = (self._effort, math.inf)
         self.progress.lineage = self._way = lineage
@@ -666,7 +679,7 @@ class Training:
         self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
         self.progress.newton = 0
-        self.progress.promising = False
+        self.progress.standing = None
 
     def _estimated(self, samples: Sequence[GapSample]) -> float | None:
         """The gap at (y_t, w_t), going by a sample of the coordinates; None where there were none in it."""
@@ -687,7 +700,16 @@ class Training:
                     f"worker {rank} answered with values that are not finite",
                     "check the data for huge values, or leave --sigma at its safe default",
                 )
-        self.loop.end_round([update.contribution for update in updates])
+        contributions = [update.contribution for update in updates]
+        standing = [update.standing for update in updates if update.standing is not None]
+        if standing:  # only a sole worker can
+            self.loop.end_round_at(self.loop.sum_up(contributions))
+            self.progress.standing = (standing[0].conjugate_sum, standing[0].loss_sum)
+            # what has drifted is gone
+            self.progress.drift_now, self.progress.audited_at = 0.0, self.passes
+        else:
+            self.loop.end_round(contributions)
+            self.progress.standing = None
         self._worked = self._works
         self.progress.lineage = self._way
         if self._tempo is not None:

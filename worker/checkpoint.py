@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 from acccocoa.atomic import atomic_write, check_writable
 from acccocoa.errors import AcccocoaError, UsageError
 from worker.kernels import LONGEST_REST
-from worker.state import DualState, Pending, Snapshot
+from worker.state import DualState, Pending, Snapshot, Standing
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +144,7 @@ class StateDirectory:
                 self._array(archive, "idle_next" + suffix, np.uint8, 2 * LONGEST_REST),
                 None if told["lineage"] is None else str(told["lineage"]),
                 bool(told["final"]),
+                standing=None if told.get("standing") is None else Standing(*map(float, told["standing"])),
             )
         return Snapshot(
             int(facts["round"]),
@@ -229,6 +231,7 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
             "cursors": pending.cursors,
             "lineage": pending.lineage,
             "final": pending.final,
+            "standing": None if pending.standing is None else astuple(pending.standing),
         }
     return facts
 

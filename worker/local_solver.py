@@ -22,7 +22,7 @@ from acccocoa.problem import Ball, Subproblem
 from worker import kernels, newton, shard_kernels
 from worker.centring import CentredRows
 from worker.shard import Block, Shard, cut_blocks
-from worker.state import DualState, Pending, into_domain
+from worker.state import DualState, Pending, Standing, into_domain
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ PIECES = 8
 WORTH_THREADS = 1 << 18
 """Entries from which on a pass over them takes longer than telling threads of it."""
 
-DOUBT = 1.25
-"""A gap that a sample has within that factor of what is wanted is computed from all rows."""
+DOUBT = 1.1
+"""Where a sample says that the gap is at most so many times what is wanted, it is computed from all rows."""
 
 NOT_CENTRED: Vector = np.empty(0)
 """The rows count as they are."""
@@ -57,9 +57,9 @@ class RoundPlan:
     screen : by features, what decides from now on which are visited; None: what decided before
     accuracy : by examples, G_k is minimised by Newton's method to a solution that accurate, see worker.newton; 0: by
         coordinate ascent, and visits say how far
-    enough : of a sole worker whose G_k is the whole problem, by coordinate ascent from alpha_t = z_t: the round ends
-        after any of its passes by which the relative gap is no larger, going by every stride-th group of rows; 0: it
-        does not
+    enough : of a sole worker whose G_k is the whole problem, from alpha_t = z_t, by coordinate ascent: the round ends
+        after any of its passes by which the relative gap is no larger, which is computed where every stride-th group of
+        rows says so; 0: it does not. By Newton's method it ends as `accuracy` says. See Standing
     """
 
     round: int
@@ -299,35 +299,40 @@ class LocalSolver:
         )
         return sums
 
-    def _is_enough(self, z: Vector, u: Vector, plan: RoundPlan, passes: int) -> bool:
-        """The gap of (u, z) is as small as the plan says; u = w(z) where the whole problem is solved here."""
-        distance = 0.5 * vectors.inner(u, u) / self.problem.lipschitz
+    def _seems_enough(self, z: Vector, u: Vector, plan: RoundPlan, passes: int) -> bool:
+        """The gap of (u, z) may be as small as the plan says, by every stride-th group of rows.
 
-        def share(stride: int) -> float:
-            """Of the gap that is allowed, by every stride-th group of rows, others after every pass."""
-            sums = self._each_piece(lambda piece: self._gap_sum(piece, z, z, 1.0, u, stride, plan.round + passes))
-            gap, losses, rows = (sum(each) for each in zip(*sums, strict=True))
-            if not rows:
-                return math.inf
-            factor = self.problem.scale * self.shard.n / rows
-            allowed = float(plan.enough * (factor * losses + distance))
-            if allowed > 0.0:
-                return float(factor * gap) / allowed
-            return 0.0 if gap <= 0.0 else math.inf
+        They are others after every pass. u is w(z), but for rounding, where the whole problem is solved here.
+        """
+        sums = self._each_piece(lambda piece: self._gap_sum(piece, z, z, 1.0, u, plan.stride, plan.round + passes))
+        gap, losses, rows = (sum(each) for each in zip(*sums, strict=True))
+        if not rows:
+            return False
+        factor = self.problem.scale * self.shard.n / rows
+        primal = factor * losses + 0.5 * vectors.inner(u, u) / self.problem.lipschitz
+        return bool(factor * gap <= plan.enough * primal * DOUBT)
 
-        seen = share(plan.stride)
-        if plan.stride > 1 and 1.0 / DOUBT <= seen <= DOUBT:
-            seen = share(1)
-        return seen <= 1.0
+    def _is_enough(self, standing: Standing, a_z: Vector, enough: float) -> bool:
+        """The relative gap there is no larger."""
+        scale, f = self.problem.scale, 0.5 * self.problem.lipschitz * vectors.inner(a_z, a_z)
+        gap = scale * (standing.loss_sum + standing.conjugate_sum) + 2.0 * f
+        return bool(gap <= enough * (scale * standing.loss_sum + f))
+
+    def _standing(self, z: Vector, a_z: Vector) -> Standing:
+        """The certificate's sums at z and w = L A z."""
+        w = buffers.empty(len(a_z))
+        np.multiply(a_z, self.problem.lipschitz, out=w)
+        return Standing(self._conjugate_sum(z, z, 1.0, alone=True), self.loss_sum(w))
 
     def conjugate_sum(self, state: DualState, gamma_theta: float, alone: bool = True) -> float:
         """sum_i s_i loss_i*(-y_i/s_i) at y_t = (1 - gamma theta) alpha + gamma theta z. alone : as for `_each_piece`"""
+        return self._conjugate_sum(state.alpha, state.z, gamma_theta, alone)
+
+    def _conjugate_sum(self, alpha: Vector, z: Vector, gamma_theta: float, alone: bool) -> float:
         return sum(
             self._each_piece(
                 lambda piece: float(
-                    kernels.conjugate_sum(
-                        self.y, self.s, state.alpha, state.z, gamma_theta, piece.first, piece.last, self.loss
-                    )
+                    kernels.conjugate_sum(self.y, self.s, alpha, z, gamma_theta, piece.first, piece.last, self.loss)
                 ),
                 alone,
             )
@@ -359,7 +364,8 @@ class LocalSolver:
 
         Returns
         -------
-        A_k dz_k on the support (float64), and the number of coordinates visited
+        A_k dz_k on the support (float64), or A_k z_{k,t+1}, from the dual variables alone, where what is pending is
+        `standing`; and the number of coordinates visited
         """
         kappa = self.problem.lipschitz * plan.theta * plan.sigma / plan.fraction
         if plan.accuracy > 0.0:
@@ -425,14 +431,14 @@ class LocalSolver:
             u /= kappa
             return u
 
-        enough = False
+        ended: tuple[Vector, Standing] | None = None
         if plan.enough > 0.0:
-            enough = self._until_enough(descend, ways, z_next, plan)
+            ended = self._until_enough(descend, ways, z_next, plan)
         else:
             self._each_block(functools.partial(descend, plan.visits))
-        a_dz = _total(self._each_block(to_dz))
+        a_dz, standing = ended or (_total(self._each_block(to_dz)), None)
         cursors = [way.cursor for way in ways]
-        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows, enough=enough)
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, rows=rows, standing=standing)
         return a_dz, sum(way.visited for way in ways)
 
     def _until_enough(
@@ -441,20 +447,25 @@ class LocalSolver:
         ways: Sequence[_Way],
         z: Vector,
         plan: RoundPlan,
-    ) -> bool:
-        """Rounds of CoCoA+ within the worker, a pass each, until the gap is small enough, or not when all visits are
-        made. The blocks end with the same u, each with its share of A dz.
+    ) -> tuple[Vector, Standing] | None:
+        """Rounds of CoCoA+ within the worker, a pass each, until the gap is small enough: A z, and its certificate.
+
+        None when it is not after all visits. The blocks then end with the same u, each with its share of A dz.
         """
-        enough, number, left = False, 0, list(plan.visits)
-        while any(left) and not enough:
+        number, left = 0, list(plan.visits)
+        while any(left):
             now = [min(visits, block.buckets) for visits, block in zip(left, self.shard.blocks, strict=True)]
             self._each_block(functools.partial(descend, now))
             if len(ways) > 1:
                 self._gather([way.u for way in ways])
-            enough = self._is_enough(z, ways[0].u, plan, number)
+            if self._seems_enough(z, ways[0].u, plan, number):
+                a_z = self._columns(z)
+                standing = self._standing(z, a_z)
+                if self._is_enough(standing, a_z, plan.enough):
+                    return a_z, standing
             left = [visits - made for visits, made in zip(left, now, strict=True)]
             number += 1
-        return enough
+        return None
 
     def _gather(self, us: Sequence[Vector]) -> None:
         """Let all blocks go on from what they have found together.
@@ -490,8 +501,10 @@ class LocalSolver:
                 newton.strides(shard.n, d),
                 self.problem.scale * float(self.s.mean()) * squares,
             )
-        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, list(state.cursors), state.idle.copy())
-        return solved.columns - a_z, round(solved.passes * shard.n)
+        standing = self._standing(z_next, solved.columns) if plan.enough > 0.0 else None
+        cursors, idle = list(state.cursors), state.idle.copy()
+        state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, standing=standing)
+        return solved.columns - (a_z if standing is None else 0.0), round(solved.passes * shard.n)
 
     def _derivatives(self, u: Vector, before: Vector | None, mu: float, stride: int, z: Vector) -> newton.Derivatives:
         """See newton.Evaluate; what belongs to u is put into z."""

@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+NO_W: Vector = np.empty(0)
+"""Of a round in which it makes no difference."""
+
 STREAMS = 8
 """Solve streams open at the same time: one works, the others are about to take over or to be refused."""
 
@@ -656,7 +659,7 @@ def _begin(solver: LocalSolver, state: DualState, asked: _Asked) -> None:
             f"round {t}: this shard's part is not to be solved by Newton's method to an accuracy of {plan.accuracy}",
         )
     whole = solver.problem.labelled and plan.gamma == 1.0 and plan.sigma == len(blocks)
-    starting = plan.restart and plan.theta == plan.fraction and plan.accuracy == 0.0
+    starting = plan.restart and plan.theta == plan.fraction and not request.narrow
     if plan.enough != 0.0 and not (plan.enough > 0.0 and plan.stride > 0 and whole and starting):
         raise _Refused(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -711,9 +714,12 @@ def _solve(
     assert state.pending is not None  # the solver leaves it so
     state.pending.lineage = next_lineage
     gap_sum, sampled = (0.0, 0) if estimate is None else estimate()
-    seconds = time.perf_counter() - began
-    enough = state.pending.enough
-    return pb.Update(steps=steps, compute_seconds=seconds, gap_sum=gap_sum, sampled=sampled, enough=enough), a_dz
+    update = pb.Update(steps=steps, gap_sum=gap_sum, sampled=sampled)
+    standing = state.pending.standing
+    if standing is not None:
+        update.standing.conjugate_sum, update.standing.loss_sum = standing.conjugate_sum, standing.loss_sum
+    update.compute_seconds = time.perf_counter() - began
+    return update, a_dz
 
 
 def _certify(solver: LocalSolver, state: DualState, plan: RoundPlan, w: Vector, alone: bool = True) -> pb.Certificate:
@@ -814,12 +820,12 @@ class _Inbox:
                     last.update(
                         zip((each.problem for each in bringing), whole.reshape(len(bringing), length), strict=True)
                     )
-                for number in numbers:
-                    if number not in last:
+                for each in rounds:
+                    if each.problem not in last and (each.certify or each.solve or each.replay or each.sample):
                         raise _Refused(
                             grpc.StatusCode.INVALID_ARGUMENT, "the first round of a problem in a stream came without w"
                         )
-                yield message, [last[number] for number in numbers]
+                yield message, [last.get(number, NO_W) for number in numbers]
             else:
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Rounds were expected, not {kind}")
 

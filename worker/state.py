@@ -38,13 +38,24 @@ class Snapshot:
     active: NDArray[np.bool_] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A round has ended with alpha = z = z_{t+1}: the certificate's sums, without `scale`, at (z_{t+1}, w_{t+1}).
+
+    w_{t+1} = grad f(A z_{t+1}) = L A z_{t+1}, as the whole problem is solved here and there is no l1 norm.
+    """
+
+    conjugate_sum: float
+    loss_sum: float
+
+
 @dataclass(slots=True)
 class Pending:
     """What round t computed: z_{t+1}, and what it takes to turn alpha_t into alpha_{t+1}.
 
     lineage : of the state to come; None: as before;  final : alpha_{t+1} = z_{t+1}, the job ends there
     rows : the only ones at which anything is other than 0; None: all may be
-    enough : the round has ended because the gap at z_{t+1} seems to be small enough
+    standing : the round leads to alpha = z = z_{t+1}
     """
 
     z_next: Vector
@@ -55,7 +66,7 @@ class Pending:
     lineage: str | None = None
     final: bool = False
     rows: NDArray[np.intp] | None = None
-    enough: bool = False
+    standing: Standing | None = None
 
 
 @dataclass(slots=True)
@@ -136,7 +147,7 @@ class DualState:
         return True
 
     def _advance(self, pending: Pending) -> None:
-        if pending.final:
+        if pending.final or pending.standing is not None:
             self.alpha[:] = pending.z_next
             self.z[:] = pending.z_next
         elif pending.rows is None:

@@ -961,12 +961,12 @@ class Round(_message.Message):
     enough: _builtins.float
     """z alone is that close to its minimum, relative to its value; 0: by coordinate ascent,
     as `visits` say
-    with solve, of a sole worker whose G_k is the whole problem, by examples and coordinate
+    with solve, of a sole worker whose G_k is the whole problem, by examples, from alpha = z,
     """
     stride: _builtins.int
-    """ascent, from alpha = z: the round ends after any of its passes by which the relative
-    gap seems to be no larger, by every `stride`-th group of rows; 0: it visits what
-    `visits` say
+    """not narrow: the round ends after any of its passes by which the relative gap is no
+    larger, which is looked at where every `stride`-th group of rows says so; 0: it visits
+    what `visits` say. By Newton's method it ends as `accuracy` says. See Update.standing
     """
     @_builtins.property
     def visits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1157,7 +1157,7 @@ class Update(_message.Message):
     SAMPLED_FIELD_NUMBER: _builtins.int
     KEPT_ROUND_FIELD_NUMBER: _builtins.int
     KEPT_LINEAGE_FIELD_NUMBER: _builtins.int
-    ENOUGH_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     """coordinates visited"""
     compute_seconds: _builtins.float
@@ -1168,8 +1168,10 @@ class Update(_message.Message):
     kept_round: _builtins.int
     """round and lineage of the newest state that was written down; absent: none was"""
     kept_lineage: _builtins.str
-    enough: _builtins.bool
-    """the round has ended because the gap seems to be small enough"""
+    @_builtins.property
+    def standing(self) -> Global___Certificate:
+        """where the round has ended as `enough` says: it leads to alpha = z = z_{k,t+1}, a_dz is"""
+
     def __init__(
         self,
         *,
@@ -1179,11 +1181,11 @@ class Update(_message.Message):
         sampled: _builtins.int = ...,
         kept_round: _builtins.int = ...,
         kept_lineage: _builtins.str | None = ...,
-        enough: _builtins.bool = ...,
+        standing: Global___Certificate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "kept_lineage", b"kept_lineage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "kept_lineage", b"kept_lineage", "standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "compute_seconds", b"compute_seconds", "enough", b"enough", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "sampled", b"sampled", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage", "compute_seconds", b"compute_seconds", "gap_sum", b"gap_sum", "kept_lineage", b"kept_lineage", "kept_round", b"kept_round", "sampled", b"sampled", "standing", b"standing", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kept_lineage: _TypeAlias = _typing.Literal["kept_lineage"]  # noqa: Y015
     _WhichOneofArgType__kept_lineage: _TypeAlias = _typing.Literal["_kept_lineage", b"_kept_lineage"]  # noqa: Y015

@@ -232,7 +232,7 @@ def test_rounds_that_end_when_that_is_enough(enough: float, client: Client) -> N
         {"enough": float("nan")},
         {"enough": -1.0},
         {"enough": 1e-3, "stride": 0},
-        {"enough": 1e-3, "accuracy": 1e-3},
+        {"enough": 1e-3, "narrow": True},
         {"enough": 1e-3, "sigma": 7.5},
         {"enough": 1e-3, "gamma": 0.5},
         {"enough": 1e-3, "theta": 0.5},

@@ -135,7 +135,9 @@ class InProcessWorkers:
             return self.audits()
         if request.coordinates:
             return self.coordinates()
-        return self.updates() if request.solve else self.samples()
+        if request.solve:
+            return self.updates()
+        return self.samples() if request.sample else self._settled()
 
     def push(self, request: RoundRequest, works: Sequence[Work], w: Vector) -> None:
         """Bring every worker's state to the start of the round."""
@@ -165,9 +167,14 @@ class InProcessWorkers:
             Contribution(shard.support, solver.columns(state, self._plan(rank).gamma_theta))
             for rank, (solver, state, shard) in enumerate(zip(self.solvers, self.states, self.shards, strict=True))
         ]
+        self._settled()
+        return answers
+
+    def _settled(self) -> list[None]:
+        """The job may have ended."""
         for state in self.states:
             state.settle()
-        return answers
+        return [None] * len(self.states)
 
     def coordinates(self) -> Vector:
         """As coordinator.messages says of Ask and Resync."""
@@ -202,7 +209,9 @@ class InProcessWorkers:
             state.pending.lineage = self._request.next_lineage
             contribution = Contribution(shard.support, a_dz, self._works[rank].fraction)
             sample = None if samples is None else samples[rank]
-            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, sample, enough=state.pending.enough))
+            at = state.pending.standing
+            standing = None if at is None else CertificateTerms(at.conjugate_sum, at.loss_sum, 0.0)
+            updates.append(WorkerUpdate(contribution, steps, 0.0, 0.0, sample, standing=standing))
         return updates
 
     def samples(self) -> list[GapSample]:

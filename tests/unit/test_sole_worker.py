@@ -76,7 +76,7 @@ def first_round(
     z[shard.rows], a_dz[shard.support] = state.pending.z_next, answer
     gone = sum(state.pending.cursors) / sum(block.buckets for block in shard.blocks)
     certified = certify(problem, data.x, data.y, data.x.T @ z / (problem.lam * n), z, s)
-    return Round(a_dz, data.x.T @ z / n, steps, gone, state.pending.enough, certified)
+    return Round(a_dz, data.x.T @ z / n, steps, gone, state.pending.standing is not None, certified)
 
 
 def fitting(loss: str) -> Data:
@@ -155,7 +155,7 @@ def test_values_that_are_no_numbers_are_never_enough() -> None:
     a_dz, _ = workers.solvers[0].solve(workers.states[0], plan, np.full(len(workers.shards[0].support), math.nan))
     pending = workers.states[0].pending
     assert pending is not None
-    assert not pending.enough
+    assert pending.standing is None
     assert np.isnan(a_dz).any()
 
 
