@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from acccocoa import buffers
 from acccocoa.losses import Vector
 
 T = TypeVar("T", bound=np.generic)
@@ -47,7 +48,7 @@ class SharedOrder:
 
     def natural(self, v: Vector) -> Vector:
         """The same vector in the order of the data; float64, shape (d,)."""
-        out = np.empty_like(v)
+        out: Vector = buffers.empty(len(v))
         out[self.numbers] = v
         return out
 

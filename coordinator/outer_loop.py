@@ -96,10 +96,15 @@ class OuterLoop:
         self.round = 0
         self.restarts = 0
         # filled here: the first rounds need not wait for the memory
-        self.v_a, self.v_z, self.v_y = (buffers.zeros(d) for _ in range(3))
+        self.v_a, self._v_z, self.v_y = (buffers.zeros(d) for _ in range(3))
         self.theta = 1.0
         self._starting = True
         self._gap_at_restart = math.inf
+
+    @property
+    def v_z(self) -> Vector:
+        """A z."""
+        return self.v_a if self._starting else self._v_z
 
     @property
     def gamma_theta(self) -> float:
@@ -107,7 +112,10 @@ class OuterLoop:
         return self.gamma * self.theta
 
     def sum_up(self, parts: Sequence[Contribution]) -> Vector:
-        """The sum of the workers' parts of a shared vector, in rank order; float64, shape (d,)."""
+        """The sum of the workers' parts of a shared vector, in rank order, or the only one; float64, shape (d,)."""
+        (first, *others) = parts
+        if not others and isinstance(first.places, slice) and len(first.a_dz) == len(self.v_a):
+            return first.a_dz
         v = buffers.zeros(len(self.v_a))
         for part in parts:
             v[slice(None) if part.places is None else part.places] += part.a_dz
@@ -116,16 +124,14 @@ class OuterLoop:
     def stand_at(self, v: Vector) -> None:
         """Go on from alpha with A alpha = v: z := alpha, theta := theta_0 (algorithm section 5).
 
-        Its gap may be larger than those before: the restart rule begins anew.
+        Its gap may be larger than those before: the restart rule begins anew. v is the loop's own from now on.
         """
-        self.v_a[:] = v
-        self.v_z[:] = v
+        self.v_a = v
         self._starting = True
         self._gap_at_restart = math.inf
 
     def restart(self) -> None:
         """Drop the momentum: z := alpha, theta := theta_0. The workers do the same when the next round begins."""
-        self.v_z[:] = self.v_a
         self._starting = True
         self.restarts += 1
 
@@ -146,7 +152,7 @@ class OuterLoop:
         """Be where `state` was called."""
         self.round, self.restarts, self.theta = facts["round"], facts["restarts"], facts["theta"]
         self._starting, self._gap_at_restart = facts["starting"], facts["gap_at_restart"]
-        self.v_a, self.v_z = arrays["v_a"], arrays["v_z"]
+        self.v_a, self._v_z = arrays["v_a"], buffers.copy(arrays["v_z"])
 
     @property
     def starting(self) -> bool:
@@ -160,30 +166,31 @@ class OuterLoop:
         """
         if self._starting:
             self.theta = smallest_fraction
+            self.v_y[:] = self.v_a
         else:
             self.theta = min(self.theta, smallest_fraction)
-        gamma_theta = self.gamma_theta
-        kernels.between(self.v_a, self.v_z, gamma_theta, self.v_y)
+            kernels.between(self.v_a, self.v_z, self.gamma_theta, self.v_y)
         return self.problem.grad_f(self.v_y, buffers.empty(len(self.v_y)))
 
     def end_round(self, contributions: Sequence[Contribution]) -> None:
         """Add up the workers' A_k dz_k in rank order, so that the order of arrival does not matter; t := t + 1."""
         watched = self.restart_rule == "gradient" and not self._starting
         previous = self.v_a.copy() if watched else self.v_a
+        if self._starting:
+            self._v_z[:] = self.v_y
         self.v_a[:] = self.v_y
         for part in contributions:
             step = self.gamma_theta / part.fraction
             where = slice(None) if part.places is None else part.places
             if isinstance(where, slice):
-                kernels.add(part.a_dz, step, self.v_z[where], self.v_a[where])
+                kernels.add(part.a_dz, step, self._v_z[where], self.v_a[where])
             else:
-                kernels.add_at(where, part.a_dz, step, self.v_z, self.v_a)
+                kernels.add_at(where, part.a_dz, step, self._v_z, self.v_a)
         opposed = watched and self._opposes_momentum(previous)
         self.theta = next_theta(self.theta, self.gamma)
         self._starting = False
         self.round += 1
         if not self.accelerate:
-            self.v_z[:] = self.v_a
             self._starting = True
         elif opposed:
             self.restart()

@@ -338,14 +338,22 @@ def blocks_in_a_shard(
         return 1
     if _screening(settings, posed) is not None:  # what takes time is the certificate
         return 1
-    entries, tol = max(shard.nnz for shard in shards), (stop or settings.stop).tol
+    stop = stop or settings.stop
+    entries, tol = max(shard.nnz for shard in shards), stop.tol
     coupling = _coupling(settings, shards, job)
     if is_narrow(job.coordinates, job.shared):
         if settings.cluster.workers is not None or settings.algorithm.threads is not None:  # as the user says
             return threads
         alone = len(shards) == 1 and together == 1
         return 2 if alone and not job.by_features and two_blocks_pay(entries, coupling, tol) else 1
-    return threads if blocks_are_free(threads, job.blocks, entries, job.shared, coupling, tol) else 1
+    alone = _ends_rounds(settings, shards, job, stop) and together == 1
+    return threads if blocks_are_free(threads, job.blocks, entries, job.shared, coupling, tol, alone) else 1
+
+
+def _ends_rounds(settings: Settings, shards: Sequence[ShardDescription], job: Job, stop: StopConfig) -> bool:
+    """A sole worker sees the gap that ends the run."""
+    # what an absolute gap comes to, it does not know
+    return len(shards) == 1 and not job.by_features and whole_in_one(settings) and stop.abs_tol is None
 
 
 def _coupling(settings: Settings, shards: Sequence[ShardDescription], job: Job) -> float:
@@ -398,8 +406,7 @@ def _begun(
     epochs, longest = _epochs(settings, job, shards, cluster, None if screening is None else problem.loss, together)
     seconds = algorithm.round_seconds
 
-    # what an absolute gap comes to, the worker does not know
-    alone = len(shards) == 1 and not job.by_features and whole_in_one(settings) and stop.abs_tol is None
+    alone = _ends_rounds(settings, shards, job, stop)
     limit = math.inf if stop.max_seconds is None else stop.max_seconds
     first = sole_epochs(epochs, shards[0].nnz, job.n, job.blocks, limit) if alone else epochs
 

@@ -442,12 +442,10 @@ class Training:
             certify, stride, mark = self.schedule.due(self._effort), 0, False
             request = replace(request, repeats_w=True)
         # the round that is solved beside a certificate is thrown away when that is the last one
-        beside = (
-            certify
-            and self._beside
-            and limit is None
-            and not (self.schedule.hopeful or by_newton or standing is not None)
-        )
+        may = self._beside and not (self.schedule.hopeful or by_newton)
+        # at alpha = 0 the dual value is 0: that does not end the run
+        beginning = loop.round == 0 and not loop.problem.alpha_is_model
+        beside = certify and limit is None and standing is None and (may or beginning)
         before = certify and not beside
         if before:
             terms: list[CertificateTerms]
@@ -592,7 +590,7 @@ class Training:
         stands = self.progress.standing is not None
         asked = replace(request, audit=not stands, finish=True, next_lineage=_new_lineage(), repeats_w=True)
         told = yield Ask(asked, self._works, w)
-        v = loop.v_y if stands else self._audited(told, DRIFT_HEALED)
+        v = loop.v_a if stands else self._audited(told, DRIFT_HEALED)
         if problem.alpha_is_model:
             self._alpha = problem.model_of(alpha, v)
         self._stand_at(v, asked.next_lineage)
@@ -748,11 +746,12 @@ class Training:
         self._figures = [WorkerFigures() for _ in self._works]
 
     def _outcome(self, status: Status, certified: Certified, rounds: int) -> Outcome:
-        assert self.model is not None  # a certificate precedes every end
+        model = self.model
+        assert model is not None  # a certificate precedes every end
         return Outcome(
             status=status,
             certified=certified,
-            w=self.model,
+            w=model,
             rounds=rounds,
             data_passes=self.passes,
             restarts=self.loop.restarts,

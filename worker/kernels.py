@@ -193,7 +193,7 @@ def logistic_root(c: float, r: float, guess: float) -> float:
 
 @inlined_kernel
 def nearest_in_domain(loss: Loss, y: float, s: float, beta: float) -> float:
-    """See worker.state.into_domain."""
+    """The feasible b that is closest to beta, for weight s > 0."""
     bound = s * loss.bound
     if loss.classifier:
         return y * min(max(y * beta, 0.0), bound)
@@ -681,6 +681,16 @@ def second_order(
         apart += part_apart
         smoothed += part_smoothed
     return total, apart, smoothed, rows
+
+
+@kernel
+def into_domain(loss: Loss, y: Vector, s: Vector, alpha: Vector) -> None:
+    """Move dual variables of another objective into dom(g) of this one, in place: the start of a warm run.
+
+    y, s, alpha : float64, shape (n,)
+    """
+    for i in range(len(alpha)):
+        alpha[i] = nearest_in_domain(loss, y[i], s[i], alpha[i]) if s[i] > 0.0 else 0.0
 
 
 @kernel

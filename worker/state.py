@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from acccocoa.losses import Loss, Vector
+from acccocoa import buffers
+from acccocoa.losses import Vector
 from worker import kernels
 
 Idle = NDArray[np.uint8]
@@ -168,7 +169,10 @@ class DualState:
         -------
         that state
         """
-        y = self.alpha + gamma_theta * (self.z - self.alpha)
+        y = buffers.copy(self.z)
+        y -= self.alpha
+        y *= gamma_theta
+        y += self.alpha
         project(y)
         self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), self.idle, lineage, final=True)
         final = self.final
@@ -234,15 +238,3 @@ class DualState:
             self.pending if with_pending else None,
             self.active,
         )
-
-
-def into_domain(loss: Loss, y: Vector, s: Vector, alpha: Vector) -> None:
-    """Move dual variables of another objective into dom(g) of this one, in place: the start of a warm run.
-
-    y, s, alpha : float64, shape (n,)
-    """
-    bound = s * loss.bound if np.isfinite(loss.bound) else np.where(s > 0, np.inf, 0.0)
-    if loss.classifier:
-        alpha[:] = y * np.clip(y * alpha, 0.0, bound)
-    else:
-        np.clip(alpha, -bound, bound, out=alpha)

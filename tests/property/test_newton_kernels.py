@@ -16,7 +16,7 @@ from acccocoa import losses
 from acccocoa.losses import Loss, Vector
 from tests.property.test_kernels import Labelled, Rows, any_loss, labelled, rows
 from worker import kernels
-from worker.state import into_domain
+from worker.kernels import into_domain
 
 NO_STEP: Vector = np.empty(0)
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
 from acccocoa import synthetic
-from acccocoa.config import StopConfig
+from acccocoa.config import StopConfig, Wire
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
 from coordinator.outer_loop import OuterLoop
@@ -22,7 +22,7 @@ from tests.support.asked import Asked, assert_goes_on_where_its_state_was_taken
 from tests.support.fitting import Data, some_weights
 from tests.support.inprocess import InProcessWorkers
 from tests.unit.test_training import data_for, other_optimum, patient_liblinear_w, primal, problem_of
-from worker.local_solver import RoundPlan
+from worker.local_solver import RoundPlan, parts_of_a_pass
 
 MOST = 400
 """Passes that are more than enough here."""
@@ -128,6 +128,57 @@ def test_a_sample_ends_it_as_all_rows_would(loss: str, enough: float) -> None:
     assert sampled.steps == whole.steps
 
 
+@pytest.fixture
+def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks tell each other eight times in a pass, however few entries there are."""
+    monkeypatch.setattr("worker.local_solver.ENTRIES_WORTH_TELLING", 1)
+    monkeypatch.setattr("worker.local_solver.SUPPORT_WORTH_TELLING", 0)
+
+
+@pytest.mark.usefixtures("talkative")
+@pytest.mark.parametrize("blocks", [2, 3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_blocks_that_tell_each_other_in_a_pass(loss: str, blocks: int) -> None:
+    data = fitting(loss)
+    found = first_round(data, Problem(loss, 0.05, len(data.y)), 1e-2, blocks=blocks)
+    assert found.enough
+    assert found.certified.relative_gap <= 1e-2 * (1 + 1e-9)
+    assert_allclose(found.a_dz, found.a_z, rtol=1e-9, atol=1e-12 * np.abs(found.a_z).max())
+    without = first_round(data, Problem(loss, 0.05, len(data.y)), 1e-300, blocks=blocks, passes=3.0)
+    assert not without.enough
+    assert_allclose(without.a_dz, without.a_z, rtol=1e-9, atol=1e-12 * np.abs(without.a_z).max())
+    # a share of the pass in every part, all of the pass after eight; what rows at rest have saved goes to whole buckets
+    assert without.steps == pytest.approx(3 * len(data.y), rel=0.05)
+
+
+@pytest.mark.usefixtures("talkative")
+def test_that_saves_passes() -> None:
+    problem = Problem("hinge", 1e-4, len(text().y))
+    assert parts_of_a_pass(10, 1, 2) == 5
+    often = first_round(text(), problem, 1e-2, blocks=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.local_solver.MOST_PARTS", 1)
+        once = first_round(text(), problem, 1e-2, blocks=2)
+    assert often.enough
+    assert once.enough
+    assert often.steps < 0.7 * once.steps
+
+
+@pytest.mark.parametrize(
+    ("entries", "support", "blocks", "parts"),
+    [
+        (1 << 30, 10, 1, 1),  # nobody to tell
+        (1000, 10, 2, 1),
+        (3 << 20, 1000, 2, 3),
+        (3 << 20, 1 << 19, 2, 2),  # vectors are long
+        (1 << 30, 1000, 2, 8),
+        (1 << 30, 1 << 27, 4, 1),
+    ],
+)
+def test_how_often_blocks_tell_each_other(entries: int, support: int, blocks: int, parts: int) -> None:
+    assert parts_of_a_pass(entries, support, blocks) == parts
+
+
 def test_examples_that_weigh_more_or_nothing() -> None:
     data = fitting("logistic")
     s = some_weights(len(data.y))
@@ -173,6 +224,7 @@ class Run:
     first: float = MOST
     enough: float | None = None
     max_rounds: int = 5000
+    wire: Wire = "float64"
     seen: list[CertifiedRound] = field(default_factory=list)
     keep: Callable[[Training], bool] = lambda _: False
 
@@ -188,6 +240,7 @@ class Run:
             observe=self.seen.append,
             keep=self.keep,
             works_after=self.works_after,
+            wire=self.wire,
             enough=ENOUGH * self.tol if self.enough is None else self.enough,
         )
 
@@ -219,6 +272,30 @@ def test_one_round_is_enough_and_ends_at_the_optimum_of_other_solvers(loss: str,
     # no second round is begun beside the certificate
     assert [request.round for request in run.workers.solves] == [0]
     assert [seen.round for seen in run.seen] == [0, 1]
+
+
+def test_where_a_round_has_ended_is_certified_with_it() -> None:
+    run = Run(fitting("logistic"), Problem("logistic", 0.05, len(fitting("logistic").y)), tol=1e-6)
+    outcome = run.go()
+    assert (outcome.status, outcome.rounds, outcome.drift) == ("converged", 1, 0.0)
+    (solved, ended) = run.workers.asked
+    assert (solved.certify, solved.solve) == (True, True)  # at alpha = 0 the gap is what it is
+    # neither a certificate nor A y are asked for again, nor is w sent
+    assert ended.finish
+    assert ended.repeats_w
+    assert (ended.certify, ended.audit, ended.solve) == (False, False, False)
+
+
+def test_vectors_of_such_a_round_travel_as_they_are() -> None:
+    data = fitting("logistic")
+    problem = Problem("logistic", 1e-3, len(data.y))
+    run = Run(data, problem, tol=1e-4, first=1.0, wire="float32")
+    outcome = run.go()
+    assert outcome.status == "converged"
+    assert outcome.rounds > 1
+    solves = run.workers.solves
+    assert {request.narrow for request in solves if request.enough} == {False}
+    assert {request.narrow for request in solves if not request.enough} == {True}
 
 
 def test_the_hinge_loss_ends_at_liblinears_optimum() -> None:

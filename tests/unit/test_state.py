@@ -14,9 +14,10 @@ from acccocoa.losses import Vector
 from acccocoa.problem import Problem
 from coordinator.outer_loop import next_theta
 from worker import kernels
+from worker.kernels import into_domain
 from worker.local_solver import LocalSolver, RoundPlan
 from worker.shard import build
-from worker.state import DualState, Pending, into_domain
+from worker.state import DualState, Pending
 
 N, D = 90, 6
 THREADS = 2
