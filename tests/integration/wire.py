@@ -76,7 +76,7 @@ class Client:
 def round_with(w: Vector, **changes: object) -> pb.SolveRequest:
     """A round of one visit, with the given fields changed."""
     header = array_pb2.Array()
-    codec.encode(w, header)
+    codec.encode(w.astype(codec.float_dtype(bool(changes.get("narrow")))), header)
     message = pb.Round(theta=1.0, gamma=1.0, sigma=1.0, visits=[1], fraction=0.5, certify=True, solve=True)
     message.brings_w = True
     for name, value in changes.items():
