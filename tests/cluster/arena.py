@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.forked import POLL_SECONDS, Forked, Forkery
+from tests.support.forked import POLL_SECONDS, Forked, Forkery
 
 HEALTHY_SECONDS = 120.0
 """When what should end counts as hanging."""

@@ -37,8 +37,8 @@ from typing import Any
 import numpy as np
 
 from tests.cluster import recompute
-from tests.cluster.forked import POLL_SECONDS, Forked, Forkery
 from tests.cluster.proxy import Proxy
+from tests.support.forked import POLL_SECONDS, Forked, Forkery
 
 PATIENCE = 30.0
 """--worker-patience where no worker stays away."""

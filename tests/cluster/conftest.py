@@ -11,15 +11,7 @@ import pytest
 from acccocoa import synthetic
 from tests.cluster.arena import Arena
 from tests.cluster.compose import Project, engine_missing, remove_image
-from tests.cluster.forked import Forkery
-from tests.integration.processes import Launcher
-
-
-@pytest.fixture(scope="session")
-def forkery() -> Iterator[Forkery]:
-    """Starts processes at once."""
-    with Forkery() as started:
-        yield started
+from tests.support.forked import Forkery
 
 
 @pytest.fixture(scope="session")
@@ -48,14 +40,6 @@ def arena(forkery: Forkery, tmp_path: Path) -> Iterator[Callable[..., Arena]]:
     finally:
         for one in made:
             one.kill()
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launcher]:
-    """Starts commands as users do."""
-    launcher = Launcher.under(tmp_path)
-    yield launcher
-    launcher.close()
 
 
 @pytest.fixture(scope="session")

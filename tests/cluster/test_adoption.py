@@ -14,8 +14,8 @@ from acccocoa.v1 import worker_pb2 as pb
 from acccocoa.v1 import worker_pb2_grpc
 from tests.cluster import recompute
 from tests.cluster.arena import Arena
-from tests.cluster.forked import POLL_SECONDS, Forked, Forkery
 from tests.cluster.test_recovery import HINGE
+from tests.support.forked import POLL_SECONDS, Forked, Forkery
 
 MakeArena = Callable[..., Arena]
 

@@ -4,7 +4,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.cluster.forked import POLL_SECONDS, Forkery
+from tests.support.forked import POLL_SECONDS, Forkery
 
 
 def _runs(pid: int) -> bool:

@@ -19,8 +19,8 @@ from acccocoa import synthetic
 from tests.cluster import recompute
 from tests.cluster.arena import Arena
 from tests.cluster.chaos import small_disk
-from tests.cluster.forked import POLL_SECONDS, Forked
 from tests.integration.processes import Launcher
+from tests.support.forked import POLL_SECONDS, Forked
 
 MakeArena = Callable[..., Arena]
 

@@ -1,4 +1,4 @@
-"""Processes and data that tests share."""
+"""Workers and data that tests share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,7 @@ import pytest
 
 from tests.integration.data import sparse_text
 from tests.integration.processes import Launcher, Worker
-
-
-@pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launcher]:
-    """Starts processes for one test, in an empty directory."""
-    launcher = Launcher.under(tmp_path)
-    yield launcher
-    launcher.close()
+from tests.support.forked import Forkery
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +19,9 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pair(sparse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
+def pair(sparse: Path, tmp_path_factory: pytest.TempPathFactory, forkery: Forkery) -> Iterator[list[Worker]]:
     """Two workers that serve the halves of `sparse`, for tests that leave them as they were."""
-    launcher = Launcher.under(tmp_path_factory.mktemp("pair"))
+    launcher = Launcher.under(tmp_path_factory.mktemp("pair"), forkery)
     yield launcher.workers(sparse, 2)
     launcher.close()
 

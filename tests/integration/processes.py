@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, Self
+from typing import IO, Any, Protocol, Self
 
 import psutil
+
+from tests.support.forked import Child, Forkery, Package
 
 POLL_SECONDS = 0.02
 """How often a condition is looked at that nobody tells about."""
@@ -31,8 +33,6 @@ PATIENCE_SECONDS = 60.0
 """How long anything may take that takes a second or two: the machine may be busy with something else."""
 
 NOTHING: Mapping[str, str] = {}
-
-Package = Literal["coordinator", "worker"]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -111,27 +111,43 @@ class Finished:
         return self.stderr.splitlines()[-1] if self.stderr else ""
 
 
+class Process(Protocol):
+    """What is used of subprocess.Popen, and of what is forked."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code, when it has ended; raises TimeoutExpired when it does not in time."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal, if it still runs."""
+
+
 class Running:
     """A process under way.
 
     stdout, stderr : what it has printed so far
+
+    Parameters
+    ----------
+    start : starts it, with the standard streams that it is given
+    piped : its standard input is a pipe, not nothing
     """
 
-    def __init__(self, command: Sequence[str], directory: Path, environment: dict[str, str], stdin: int) -> None:
+    def __init__(self, start: Callable[[Sequence[int]], Process], piped: bool) -> None:
         self._began = time.monotonic()
-        self._process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env=environment,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self.stdout = Collected(self._process.stdout)
-        self.stderr = Collected(self._process.stderr)
+        theirs, self._stdin = os.pipe() if piped else (os.open(os.devnull, os.O_RDONLY), -1)
+        (out, their_out), (err, their_err) = os.pipe(), os.pipe()
+        try:
+            self._process = start((theirs, their_out, their_err))
+        finally:
+            for descriptor in (theirs, their_out, their_err):
+                os.close(descriptor)
+        self.stdout = Collected(os.fdopen(out, "rb", buffering=0))
+        self.stderr = Collected(os.fdopen(err, "rb", buffering=0))
 
     @property
     def pid(self) -> int:
@@ -145,13 +161,14 @@ class Running:
 
     def type(self, data: bytes) -> None:
         """Write to its standard input."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(data)
+        while data:
+            data = data[os.write(self._stdin, data) :]
 
     def close_stdin(self) -> None:
         """End its standard input, if it is a pipe."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -203,45 +220,72 @@ class Launcher:
     ----------
     directory : where they run; they find it empty but for what the test puts there
     temporary : directory for their temporary files
+    forkery : what starts them at once; None: each is a Python of its own, as users start it
     """
 
     @classmethod
-    def under(cls, root: Path) -> Self:
+    def under(cls, root: Path, forkery: Forkery | None = None) -> Self:
         """In empty directories of their own there."""
         for name in ("run", "tmp"):
             (root / name).mkdir()
-        return cls(root / "run", root / "tmp")
+        return cls(root / "run", root / "tmp", forkery)
 
-    def __init__(self, directory: Path, temporary: Path) -> None:
+    def __init__(self, directory: Path, temporary: Path, forkery: Forkery | None) -> None:
         self.directory = directory
+        self._forkery = forkery
         self._temporary = temporary
         self._mark = uuid.uuid4().hex
         self._started: list[Running] = []
 
     def _environment(self, changes: Mapping[str, str]) -> dict[str, str]:
+        ours = {"TMPDIR": str(self._temporary), "PYTHONWARNINGS": "default", MARK: self._mark, "NO_COLOR": "1"}
+        return {**ours, **changes}
+
+    def _interpreter(
+        self, *command: object, environment: Mapping[str, str] = NOTHING
+    ) -> Callable[[Sequence[int]], Process]:
+        """What starts a Python with those arguments."""
         inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("ACCCOCOA_", "GRPC_")) and not name.lower().endswith("_proxy")
         }
-        ours = {"TMPDIR": str(self._temporary), "PYTHONWARNINGS": "default", MARK: self._mark, "NO_COLOR": "1"}
-        return {**inherited, **ours, **changes}
+
+        def start(streams: Sequence[int]) -> Process:
+            return subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                cwd=self.directory,
+                env=inherited | self._environment(environment),
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+            )
+
+        return start
+
+    def _command(
+        self, package: Package, *arguments: object, environment: Mapping[str, str] = NOTHING
+    ) -> Callable[[Sequence[int]], Process]:
+        """What starts the command of the package."""
+        forkery = self._forkery
+        if forkery is None:
+            return self._interpreter("-P", "-m", package, *arguments, environment=environment)
+        where: dict[str, Any] = {"directory": self.directory, "environment": self._environment(environment)}
+        return lambda streams: forkery.fork(package, *arguments, **where, streams=streams, made=Child)
 
     def start(
         self, package: Package, *arguments: object, piped: bool = False, environment: Mapping[str, str] = NOTHING
     ) -> Running:
         """The command of the package, its standard input a pipe or nothing."""
-        command = [sys.executable, "-P", "-m", package, *map(str, arguments)]
-        stdin = subprocess.PIPE if piped else subprocess.DEVNULL
-        running = Running(command, self.directory, self._environment(environment), stdin)
+        running = Running(self._command(package, *arguments, environment=environment), piped)
         self._started.append(running)
         return running
 
     def start_in_terminal(self, package: Package, *arguments: object) -> Running:
         """The same in a terminal of its own: all it prints is on stdout, and `type` reaches its foreground group."""
-        command = [sys.executable, "-c", IN_A_TERMINAL, sys.executable, "-P", "-m", package, *map(str, arguments)]
+        command = ("-c", IN_A_TERMINAL, sys.executable, "-P", "-m", package, *arguments)
         terminal = {"TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
-        running = Running(command, self.directory, self._environment(terminal), subprocess.PIPE)
+        running = Running(self._interpreter(*command, environment=terminal), True)
         self._started.append(running)
         return running
 
@@ -264,9 +308,8 @@ class Launcher:
         environment: Mapping[str, str] = NOTHING,
     ) -> Worker:
         """A worker service on any free port."""
-        command = [sys.executable, "-P", "-m", "worker", "serve", str(shard)]
-        command += map(str, ("--listen", listen, "--threads", threads, *arguments))
-        worker = Worker(command, self.directory, self._environment(environment), subprocess.DEVNULL)
+        command = ("serve", shard, "--listen", listen, "--threads", threads, *arguments)
+        worker = Worker(self._command("worker", *command, environment=environment), False)
         self._started.append(worker)
         return worker
 

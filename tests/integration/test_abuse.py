@@ -25,9 +25,7 @@ MUCH_MEMORY = 200 << 20
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A worker that all the tests here abuse, one after the other. Its support takes more than one piece."""
     root = tmp_path_factory.mktemp("victim")
-    for name in ("run", "tmp"):
-        (root / name).mkdir()
-    launcher = Launcher(root / "run", root / "tmp")
+    launcher = Launcher.under(root)
     # 200,000 features: w has 1.6 MB
     every_feature = " ".join(f"{j}:1" for j in range(1, 200_001))
     (root / "run" / "data").write_bytes(sparse_text(300, 50) + f"+1 {every_feature}\n".encode())

@@ -121,6 +121,7 @@ def test_killed_at_every_step(sparse: Path, tmp_path: Path) -> None:
     assert int(finished.stdout) >= 10  # every fsync and rename, at least
 
 
+@pytest.mark.as_users_do
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
 def test_killed_while_it_reads(number: signal.Signals, code: int, launch: Launcher) -> None:
     text = sparse_text(20_000, 80)

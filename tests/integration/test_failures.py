@@ -256,6 +256,7 @@ def test_a_busy_worker(launch: Launcher, addresses: str, pair: list[Worker]) -> 
     assert first.finish().exit_code == 130
 
 
+@pytest.mark.as_users_do
 def test_a_killed_worker(launch: Launcher, sparse: Path) -> None:
     workers = launch.workers(sparse, 2)
     run = begun(launch, ",".join(worker.address for worker in workers), *GRIM)
@@ -271,6 +272,7 @@ def test_a_killed_worker(launch: Launcher, sparse: Path) -> None:
     assert another.exit_code == 0, another.stderr
 
 
+@pytest.mark.as_users_do
 def test_a_worker_that_is_told_to_end(launch: Launcher, sparse: Path) -> None:
     workers = launch.workers(sparse, 2)
     run = begun(launch, ",".join(worker.address for worker in workers), *GRIM)

@@ -10,6 +10,8 @@ import pytest
 from tests.integration.data import load, only_json, sidecar, weights
 from tests.integration.processes import Launcher, Running, alive, wait_until
 
+pytestmark = pytest.mark.as_users_do
+
 LONG = ("--lam", 1e-9, "--tol", 1e-14, "--local-epochs", 5)
 """A run that does not end of its own accord."""
 

@@ -28,6 +28,7 @@ TRACE_KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.as_users_do
 def test_from_data_to_predictions(launch: Launcher, sparse: Path) -> None:
     finished = launch.run(
         "coordinator",
@@ -226,6 +227,7 @@ def test_positive_label(launch: Launcher) -> None:
     assert correct > 0.8 * len(labels)
 
 
+@pytest.mark.as_users_do
 def test_data_from_standard_input_or_compressed(launch: Launcher) -> None:
     text = sparse_text(120, 20)
     (launch.directory / "data.gz").write_bytes(gzip.compress(text))
@@ -290,6 +292,7 @@ def test_a_large_bias_is_a_feature_of_another_scale(launch: Launcher) -> None:
     assert only_json(launch.run("coordinator", *train, 1, "--max-rounds", 1).stdout)["partition"] == "examples"
 
 
+@pytest.mark.as_users_do
 def test_surroundings_do_not_matter(launch: Launcher, sparse: Path) -> None:
     # files that Python would import for ours if it were let, and proxies that gRPC would use if it were let
     for name in ("worker.py", "numpy.py", "grpc.py"):

@@ -43,6 +43,7 @@ def cancer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Matrix, Matr
     return write(tmp_path_factory.mktemp("data") / "cancer", x, y), x, y
 
 
+@pytest.mark.as_users_do
 def test_lasso_path(launch: Launcher, diabetes: tuple[Path, Matrix, Matrix]) -> None:
     data, x, y = diabetes
     finished = launch.run(
@@ -101,6 +102,7 @@ def expected_scores(
     return sizes, losses, pairs
 
 
+@pytest.mark.as_users_do
 def test_cv_of_a_lasso(launch: Launcher, diabetes: tuple[Path, Matrix, Matrix]) -> None:
     data, x, y = diabetes
     lam = 0.005

@@ -15,6 +15,8 @@ from tests.integration.data import only_json, sidecar
 from tests.integration.processes import Launcher, Running, Worker, wait_until
 from tests.integration.wire import RPC_SECONDS, Client
 
+pytestmark = pytest.mark.as_users_do
+
 LONG = ("--lam", 1e-9, "--tol", 1e-14, "--local-epochs", 5)
 
 

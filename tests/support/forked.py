@@ -1,14 +1,15 @@
 """Real processes of both commands that start at once: forked from one that has imported everything already.
 
-A test of recovery starts hundreds of processes, and a second of imports for each would be most of its time. What is
-forked runs the same command line as `python -m worker` or `python -m coordinator`, in a process of its own, with its
-own exit code, and ends in the ordinary way. The parent (this file as a program) talks to the test over a socket: lines
-of JSON, one a request and one an exit. When the test is gone, it kills what it has started; when it is killed itself
-(`timeout pytest ...` signals both), what it has started ends with it.
+Tests start hundreds of processes, and a second of imports for each would be most of their time. What is forked runs the
+same command line as `python -m worker` or `python -m coordinator`, in a process of its own, with its own exit code, and
+ends in the ordinary way. The parent (this file as a program) talks to the test over a socket: lines of JSON, one a
+request, which comes with what are to be the standard streams, and one an exit. When the test is gone, it kills what it
+has started; when it is killed itself (`timeout pytest ...` signals both), what it has started ends with it.
 """
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -18,10 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 Package = Literal["coordinator", "worker"]
 
@@ -29,28 +30,61 @@ POLL_SECONDS = 0.005
 """How often a condition is looked at that nobody tells about."""
 
 
-class Forked:
-    """A process under way.
+class Child:
+    """A process under way, with what subprocess.Popen has as far as tests use it.
 
-    pid, name : its number, and what it was called
+    pid : its number
     exit_code : None while it runs; a negative one is the signal that ended it
     began, ended : on time.monotonic's clock
     """
 
-    def __init__(self, pid: int, name: str, stdout: Path, stderr: Path) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.name = name
         self.began = time.monotonic()
         self.ended = 0.0
         self.exit_code: int | None = None
-        self._stdout = stdout
-        self._stderr = stderr
         self._gone = threading.Event()
 
     @property
     def running(self) -> bool:
         """It has not ended."""
         return not self._gone.is_set()
+
+    def tell_exit(self, exit_code: int) -> None:
+        """The parent has seen it end."""
+        self.exit_code = exit_code
+        self.ended = time.monotonic()
+        self._gone.set()
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self.exit_code
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code, when it has ended; raises TimeoutExpired when it does not in time."""
+        if not self._gone.wait(timeout):
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it still runs."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Forked(Child):
+    """One that prints to files.
+
+    name : what it was called
+    """
+
+    def __init__(self, pid: int, name: str, stdout: Path, stderr: Path) -> None:
+        super().__init__(pid)
+        self.name = name
+        self._stdout = stdout
+        self._stderr = stderr
 
     @property
     def stdout(self) -> str:
@@ -62,28 +96,19 @@ class Forked:
         """What it has printed so far."""
         return self._stderr.read_text()
 
-    def tell_exit(self, exit_code: int) -> None:
-        """The parent has seen it end."""
-        self.exit_code = exit_code
-        self.ended = time.monotonic()
-        self._gone.set()
-
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
-        if self.running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        self.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self.signal(signal.SIGKILL)
         self.wait(30.0)
 
-    def wait(self, seconds: float) -> int:
+    def wait(self, timeout: float) -> int:
         """Its exit code, when it has ended; fails when it does not in time."""
-        assert self._gone.wait(seconds), f"process {self.pid} still runs:\n{self.stdout}\n{self.stderr}"
-        assert self.exit_code is not None
-        return self.exit_code
+        assert self._gone.wait(timeout), f"process {self.pid} still runs:\n{self.stdout}\n{self.stderr}"
+        return super().wait(timeout)
 
     def first_line(self, seconds: float = 60.0) -> str:
         """The first line on its standard output; fails when it ends without one."""
@@ -101,6 +126,9 @@ class Forked:
             assert self.running, f"ended with {self.exit_code} and without {text!r}:\n{self.stderr}"
             assert time.monotonic() < deadline, f"no {text!r} in time:\n{self.stderr}"
             time.sleep(POLL_SECONDS)
+
+
+C = TypeVar("C", bound=Child)
 
 
 class Forkery:
@@ -125,7 +153,7 @@ class Forkery:
         self._lock = threading.Lock()
         self._answer: int | None = None
         self._answered = threading.Condition()
-        self._started: dict[int, Forked] = {}
+        self._started: dict[int, Child] = {}
         self._early: dict[int, int] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -161,28 +189,44 @@ class Forkery:
         """`python -m package arguments` in that directory; what it prints goes to files there, named by `name`."""
         name = name or f"{package}-{time.monotonic_ns()}"
         stdout, stderr = directory / f"{name}.out", directory / f"{name}.err"
+        with Path(os.devnull).open() as null, stdout.open("ab") as out, stderr.open("ab") as err:
+            return self.fork(
+                package,
+                *arguments,
+                directory=directory,
+                environment=environment or {},
+                streams=(null.fileno(), out.fileno(), err.fileno()),
+                made=lambda pid: Forked(pid, name, stdout, stderr),
+            )
+
+    def fork(
+        self,
+        package: Package,
+        *arguments: object,
+        directory: Path,
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        made: Callable[[int], C],
+    ) -> C:
+        """The same with the standard streams that are given: what `made` makes of its number."""
         request = {
             "package": package,
             "arguments": [str(argument) for argument in arguments],
             "directory": str(directory),
-            "stdout": str(stdout),
-            "stderr": str(stderr),
-            "environment": dict(environment or {}),
+            "environment": dict(environment),
         }
         with self._lock:
-            for path in (stdout, stderr):
-                path.touch()
-            self._socket.sendall((json.dumps(request) + "\n").encode())
+            socket.send_fds(self._socket, [(json.dumps(request) + "\n").encode()], streams)
             with self._answered:
                 assert self._answered.wait_for(lambda: self._answer is not None, 60.0), "the parent does not fork"
                 assert self._answer is not None
-                forked = Forked(self._answer, name, stdout, stderr)
+                child = made(self._answer)
                 self._answer = None
-                if forked.pid in self._early:
-                    forked.tell_exit(self._early.pop(forked.pid))
+                if child.pid in self._early:
+                    child.tell_exit(self._early.pop(child.pid))
                 else:
-                    self._started[forked.pid] = forked
-        return forked
+                    self._started[child.pid] = child
+        return child
 
     def signal(self, number: signal.Signals) -> None:
         """Send the parent a signal."""
@@ -211,6 +255,7 @@ def _preload() -> None:
 
     del coordinator, worker.cli
     worker.local_solver.compile_kernels(np.dtype(np.float32))
+    gc.freeze()  # else every process would copy all of that when it collects garbage, most of all at its end
 
 
 PR_SET_PDEATHSIG = 1
@@ -225,18 +270,16 @@ def _die_with(parent: int) -> None:
         raise SystemExit(1)
 
 
-def _become(request: Mapping[str, Any], parent: int) -> None:
+def _become(request: Mapping[str, Any], streams: Sequence[int], parent: int) -> None:
     """In the child: be that command; raises SystemExit with its exit code."""
     _die_with(parent)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     os.chdir(request["directory"])
+    os.environ.pop("OPENBLAS_NUM_THREADS", None)  # it was the parent's, whose threads would be missing here
     os.environ.update(request["environment"])
     tempfile.tempdir = None
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    for number, path in ((1, request["stdout"]), (2, request["stderr"])):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
     package = request["package"]
@@ -266,27 +309,32 @@ def _parent(connection: socket.socket) -> None:
     """Fork what is asked for until the other end closes; returns in a child only, which is then to end."""
     _preload()
     running: set[int] = set()
-    pending = b""
+    pending, streams = b"", list[int]()
     own = os.getpid()
     connection.settimeout(0.01)
     try:
         while True:
             _reap(connection, running)
             try:
-                piece = connection.recv(1 << 16)
+                piece, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 3)
             except TimeoutError:
                 continue
             if not piece:
                 break
-            *lines, pending = (pending + piece).split(b"\n")
-            for line in lines:
-                request = json.loads(line)
-                pid = os.fork()
-                if pid == 0:
-                    connection.close()
-                    _become(request, own)
-                running.add(pid)
-                connection.sendall((json.dumps({"started": pid}) + "\n").encode())
+            pending += piece
+            streams += descriptors
+            if not pending.endswith(b"\n"):
+                continue
+            request = json.loads(pending)  # there is one at a time
+            pid = os.fork()
+            if pid == 0:
+                connection.close()
+                _become(request, streams, own)
+            for descriptor in streams:
+                os.close(descriptor)
+            pending, streams = b"", []
+            running.add(pid)
+            connection.sendall((json.dumps({"started": pid}) + "\n").encode())
     except (BrokenPipeError, ConnectionResetError):
         pass
     for pid in running:
