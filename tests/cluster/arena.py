@@ -9,6 +9,12 @@ from typing import Any
 
 from tests.support.forked import POLL_SECONDS, Forked, Forkery
 
+HINGE = ("--lam", "1e-4", "--tol", "1e-4", "--certify-every-round")
+"""Some 800 rounds on `covtype_like`."""
+
+Undisturbed = tuple[dict[str, Any], bytes]
+"""Result and model of a run without faults."""
+
 HEALTHY_SECONDS = 120.0
 """When what should end counts as hanging."""
 
@@ -115,7 +121,7 @@ class Arena:
         assert isinstance(found, dict)
         return found
 
-    def undisturbed(self, *arguments: object) -> tuple[dict[str, Any], bytes]:
+    def undisturbed(self, *arguments: object) -> Undisturbed:
         """Result and model of a run without faults."""
         result = self.result(self.train(*arguments, checkpoint=False))
         return result, self.model.read_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acccocoa import synthetic
-from tests.cluster.arena import Arena
+from tests.cluster.arena import HINGE, Arena, Undisturbed
 from tests.cluster.compose import Project, engine_missing, remove_image
 from tests.support.forked import Forkery
 
@@ -40,6 +40,18 @@ def arena(forkery: Forkery, tmp_path: Path) -> Iterator[Callable[..., Arena]]:
     finally:
         for one in made:
             one.kill()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(forkery: Forkery, covtype_like: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """HINGE on `covtype_like` by three workers of a thread to whom nothing happens: the same bits every time."""
+    some = Arena(forkery, tmp_path_factory.mktemp("undisturbed"), covtype_like, 3)
+    try:
+        found = some.undisturbed(*HINGE)
+        some.close()
+    finally:
+        some.kill()
+    return found
 
 
 @pytest.fixture(scope="session")

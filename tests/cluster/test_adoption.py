@@ -13,8 +13,7 @@ from acccocoa.security import open_channel
 from acccocoa.v1 import worker_pb2 as pb
 from acccocoa.v1 import worker_pb2_grpc
 from tests.cluster import recompute
-from tests.cluster.arena import Arena
-from tests.cluster.test_recovery import HINGE
+from tests.cluster.arena import HINGE, Arena, Undisturbed
 from tests.support.forked import POLL_SECONDS, Forked, Forkery
 
 MakeArena = Callable[..., Arena]
@@ -24,10 +23,10 @@ ADOPT = ("--adopt", "--worker-patience", "20", "--silence", "5")
 
 
 def test_the_part_of_a_worker_that_is_gone_is_served_by_another_which_may_be_lost_as_well(
-    arena: MakeArena, covtype_like: Path
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
 ) -> None:
     some = arena(covtype_like, kept=False)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     coordinator = some.train(*HINGE, *ADOPT)
     some.wait_round(100, coordinator)
     some.workers[0].kill()

@@ -17,15 +17,12 @@ import pytest
 
 from acccocoa import synthetic
 from tests.cluster import recompute
-from tests.cluster.arena import Arena
+from tests.cluster.arena import HINGE, Arena, Undisturbed
 from tests.cluster.chaos import small_disk
 from tests.integration.processes import Launcher
 from tests.support.forked import POLL_SECONDS, Forked
 
 MakeArena = Callable[..., Arena]
-
-HINGE = ("--lam", "1e-4", "--tol", "1e-4", "--certify-every-round")
-"""Some 800 rounds on `covtype_like`."""
 
 QUICK = ("--silence", "2")
 
@@ -57,9 +54,11 @@ def replayed(arena: Arena, coordinator: Forked, number: int = 1) -> dict[str, An
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["state", "no state"])
-def test_a_killed_worker_costs_no_round(arena: MakeArena, covtype_like: Path, kept: bool) -> None:
+def test_a_killed_worker_costs_no_round(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed, kept: bool
+) -> None:
     some = arena(covtype_like, kept=kept)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     coordinator = some.train(*HINGE)
     some.wait_round(300, coordinator)
     result = replayed(some, coordinator)
@@ -149,9 +148,11 @@ def test_the_objective_is_the_same_however_often_workers_die(arena: MakeArena, c
     assert_true(some, result, covtype_like, 1e-2)
 
 
-def test_a_worker_that_is_told_to_end_comes_back_where_it_was(arena: MakeArena, covtype_like: Path) -> None:
+def test_a_worker_that_is_told_to_end_comes_back_where_it_was(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     coordinator = some.train(*HINGE)
     some.wait_round(200, coordinator)
     began = time.monotonic()
@@ -167,9 +168,11 @@ def test_a_worker_that_is_told_to_end_comes_back_where_it_was(arena: MakeArena, 
 
 
 @pytest.mark.parametrize("seconds", [0.3, 4.0], ids=["unnoticed", "silent"])
-def test_a_worker_that_stood_still_goes_on(arena: MakeArena, covtype_like: Path, seconds: float) -> None:
+def test_a_worker_that_stood_still_goes_on(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed, seconds: float
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     coordinator = some.train(*HINGE, *QUICK)
     some.wait_round(150, coordinator)
     some.workers[2].signal(signal.SIGSTOP)
@@ -273,9 +276,12 @@ def test_a_worker_that_dies_over_and_over_ends_the_run(arena: MakeArena, covtype
     assert some.addresses[0] in coordinator.stderr.splitlines()[-1]
 
 
-def test_a_worker_that_is_lost_while_the_job_begins_is_waited_for(arena: MakeArena, covtype_like: Path) -> None:
+def test_a_worker_that_is_lost_while_the_job_begins_is_waited_for(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
+    some.workers[0].wait_told(" serving ")
     # it answers, but not before it is killed
     some.workers[0].signal(signal.SIGSTOP)
     coordinator = some.train(*HINGE, *QUICK)
@@ -290,9 +296,11 @@ def test_a_worker_that_is_lost_while_the_job_begins_is_waited_for(arena: MakeAre
 # ------------------------------------------------------------------------------------------------------- coordinator
 
 
-def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(arena: MakeArena, covtype_like: Path) -> None:
+def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     rng = random.Random(7)
     rounds = [0, *(rng.randrange(expected["rounds"]) for _ in range(6)), expected["rounds"] - 1]
     for at in rounds:
@@ -312,9 +320,11 @@ def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(arena: Ma
     assert_true(some, result, covtype_like, 1e-4)
 
 
-def test_a_coordinator_killed_at_the_very_end_goes_on_with_the_same_bits(arena: MakeArena, covtype_like: Path) -> None:
+def test_a_coordinator_killed_at_the_very_end_goes_on_with_the_same_bits(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     rng = random.Random(8)
     for _ in range(5):
         some.checkpoint.joinpath("coordinator.checkpoint").unlink(missing_ok=True)
@@ -529,9 +539,11 @@ def test_a_read_only_disk_is_refused_before_anything_begins(disk: Path, arena: M
         assert "Read-only" in process.stderr
 
 
-def test_a_full_disk_under_checkpoints_does_not_end_a_run(disk: Path, arena: MakeArena, covtype_like: Path) -> None:
+def test_a_full_disk_under_checkpoints_does_not_end_a_run(
+    disk: Path, arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     some.checkpoint = disk / "checkpoint"
     coordinator = some.train(*HINGE)
     some.wait_round(5, coordinator)
@@ -547,9 +559,11 @@ def test_a_full_disk_under_checkpoints_does_not_end_a_run(disk: Path, arena: Mak
     assert some.model.read_bytes() == model
 
 
-def test_a_disk_that_fills_up_under_the_model_does_not_matter(disk: Path, arena: MakeArena, covtype_like: Path) -> None:
+def test_a_disk_that_fills_up_under_the_model_does_not_matter(
+    disk: Path, arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
     some.model = disk / "model"
     coordinator = some.train(*HINGE)
     some.wait_round(5, coordinator)
@@ -574,9 +588,11 @@ def test_a_disk_without_room_is_refused_before_training(
     assert sorted(path.name for path in disk.rglob("*")) == ["checkpoint", "filler"]
 
 
-def test_a_model_whose_directory_has_gone_is_kept_elsewhere(arena: MakeArena, covtype_like: Path) -> None:
+def test_a_model_whose_directory_has_gone_is_kept_elsewhere(
+    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    _, model = some.undisturbed(*HINGE)
+    _, model = undisturbed
     some.model = some.directory / "models" / "model"
     some.model.parent.mkdir()
     coordinator = some.train(*HINGE)
@@ -594,9 +610,11 @@ def test_a_model_whose_directory_has_gone_is_kept_elsewhere(arena: MakeArena, co
     assert some.model.read_bytes() == model
 
 
-def test_a_full_disk_under_the_trace_leaves_the_best_model(disk: Path, arena: MakeArena, covtype_like: Path) -> None:
+def test_a_full_disk_under_the_trace_leaves_the_best_model(
+    disk: Path, arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like)
-    _, model = some.undisturbed(*HINGE)
+    _, model = undisturbed
     some.trace = disk / "trace"
     coordinator = some.train(*HINGE)
     some.wait_round(50, coordinator)
@@ -611,9 +629,12 @@ def test_a_full_disk_under_the_trace_leaves_the_best_model(disk: Path, arena: Ma
     assert lines == list(range(len(lines)))
 
 
-def test_a_full_disk_under_dual_variables_does_not_end_a_run(disk: Path, arena: MakeArena, covtype_like: Path) -> None:
+def test_a_full_disk_under_dual_variables_does_not_end_a_run(
+    disk: Path, arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
+) -> None:
     some = arena(covtype_like, kept=False)
-    expected, model = some.undisturbed(*HINGE)
+    expected, model = undisturbed
+    some.workers[0].wait_told(" serving ")
     some.workers[0].signal(signal.SIGTERM)
     some.workers[0].wait(30.0)
     some.workers[0] = some.start_worker(0, "--state", disk)
