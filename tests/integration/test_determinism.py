@@ -4,8 +4,6 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.integration.processes import Launcher, Running, Worker, wait_until
 
 RUN = ("--lam", 1e-4, "--tol", 1e-12, "--max-rounds", 150, "--local-epochs", 0.5, "--quiet", "--certify-every-round")
@@ -41,7 +39,6 @@ def hold(worker: Worker, trace: Path) -> None:
     wait_until(lambda: lines(trace) > before, "the run goes on")
 
 
-@pytest.mark.as_users_do
 def test_whatever_the_order_of_addresses_and_answers(launch: Launcher, sparse: Path) -> None:
     workers = launch.workers(sparse, 3)
     first = train(launch, "first", "--workers", joined(workers))

@@ -180,7 +180,7 @@ def test_classifiers_go_on_from_what_is_left_of_a_worker(
         "--workers",
         addresses,
         "--lam",
-        "1e-4",
+        "1e-3",
         "--tol",
         "1e-5",
         "--multiclass",
