@@ -24,6 +24,9 @@ from tests.support.forked import POLL_SECONDS, Forked
 
 MakeArena = Callable[..., Arena]
 
+SHORT = (*HINGE, "--tol", "1e-3")
+"""For what is run over and over: killed as often, in fewer rounds."""
+
 QUICK = ("--silence", "2")
 
 COVTYPE = Path(__file__).parents[3] / "shared" / "data" / "covtype68k.scale.xz"
@@ -296,22 +299,20 @@ def test_a_worker_that_is_lost_while_the_job_begins_is_waited_for(
 # ------------------------------------------------------------------------------------------------------- coordinator
 
 
-def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(
-    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
-) -> None:
+def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
-    expected, model = undisturbed
+    expected, model = some.undisturbed(*SHORT)
     rng = random.Random(7)
     rounds = [0, *(rng.randrange(expected["rounds"]) for _ in range(6)), expected["rounds"] - 1]
     for at in rounds:
         some.checkpoint.joinpath("coordinator.checkpoint").unlink(missing_ok=True)
         some.model.unlink(missing_ok=True)
-        coordinator = some.train(*HINGE)
+        coordinator = some.train(*SHORT)
         some.wait_round(at, coordinator)
         time.sleep(rng.random() * 0.01)
         coordinator.kill()
         killed = coordinator.exit_code == -signal.SIGKILL
-        result = some.result(some.train(*HINGE, "--resume"))
+        result = some.result(some.train(*SHORT, "--resume"))
         assert result["resyncs"] == 0, f"killed in round {at}"
         assert result["rounds"] == expected["rounds"] or not killed
         assert some.model.read_bytes() == model, f"killed in round {at}"
@@ -320,20 +321,18 @@ def test_a_coordinator_killed_at_any_moment_goes_on_with_the_same_bits(
     assert_true(some, result, covtype_like, 1e-4)
 
 
-def test_a_coordinator_killed_at_the_very_end_goes_on_with_the_same_bits(
-    arena: MakeArena, covtype_like: Path, undisturbed: Undisturbed
-) -> None:
+def test_a_coordinator_killed_at_the_very_end_goes_on_with_the_same_bits(arena: MakeArena, covtype_like: Path) -> None:
     some = arena(covtype_like)
-    expected, model = undisturbed
+    expected, model = some.undisturbed(*SHORT)
     rng = random.Random(8)
     for _ in range(5):
         some.checkpoint.joinpath("coordinator.checkpoint").unlink(missing_ok=True)
         some.model.unlink(missing_ok=True)
-        coordinator = some.train(*HINGE)
+        coordinator = some.train(*SHORT)
         some.wait_round(expected["rounds"], coordinator)
         time.sleep(rng.random() * 0.02)
         coordinator.kill()
-        result = some.result(some.train(*HINGE, "--resume"))
+        result = some.result(some.train(*SHORT, "--resume"))
         assert (result["primal"], result["dual"]) == (expected["primal"], expected["dual"])
         assert (result["rounds"], result["resyncs"]) == (expected["rounds"], 0)
         assert some.model.read_bytes() == model
