@@ -284,7 +284,7 @@ SOLE_SHARE = 0.1
 nobody hears of the run."""
 
 ENOUGH = 0.99
-"""Of the gap that ends the run is what a sole worker ends its rounds by: w has other last digits there."""
+"""Of the gap that ends the run is what a sole worker ends its rounds by: it adds up in another order."""
 
 NEWTON_SHARE = 0.8
 """Of the gap that ends the run is what Newton's method is asked for: the certificate is computed anew."""

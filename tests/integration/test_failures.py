@@ -373,6 +373,16 @@ def test_a_worker_that_says_everything_twice(launch: Launcher, pair: list[Worker
         failed(through(launch, pair, middle), 5, middle, "where", "was due")
 
 
+def test_a_worker_that_says_more_than_it_was_asked(launch: Launcher, pair: list[Worker]) -> None:
+    def stand(reply: pb.SolveReply) -> list[pb.SolveReply]:
+        if has(reply, "update") and reply.answers.answers[0].round == 3:
+            reply.answers.answers[0].update.standing.loss_sum = 1.0
+        return [reply]
+
+    with man_in_the_middle(pair[1].address, tamper=stand) as middle:
+        failed(through(launch, pair, middle), 5, middle, "answered something else in round 3 than it was asked")
+
+
 def test_a_worker_whose_sums_cannot_be_true(launch: Launcher, pair: list[Worker]) -> None:
     def less_loss(reply: pb.SolveReply) -> list[pb.SolveReply]:
         if has(reply, "certificate"):
