@@ -527,6 +527,7 @@ class LocalSolver:
                 plan.accuracy,
                 newton.strides(shard.n, d),
                 self.problem.scale * float(self.s.mean()) * squares,
+                shard.n,
             )
         standing = self._standing(z_next, solved.columns) if plan.enough > 0.0 else None
         cursors, idle = list(state.cursors), state.idle.copy()

@@ -38,7 +38,12 @@ ROWS_A_FEATURE = 20
 """Rows that a sample must have for each feature, to be worth a step."""
 
 SAMPLE_ACCURACY = 1e-3
-"""Relative accuracy that a minimum over a sample is worth."""
+"""Relative accuracy that a minimum over a sample is worth, or features over its rows where that is more.
+
+Where it is minimised further, features that are rare in it come to have no rows near the kink, and the first step from
+all rows leads far away. (Covtype-like, hinge, five lam from 1e-3 to 1e-7; passes, and how many reached a gap of 1e-3,
+without and with the latter: 20,000 rows 183, 2 and 133, 4; 50,000 187, 2 and 131, 5; 200,000 119, 4 and 73, 5.)
+"""
 
 LARGEST_MU = 1.0
 FALL = 0.25
@@ -125,6 +130,7 @@ def minimise(
     accuracy: float,
     samples: Sequence[int],
     mean_squares: Vector,
+    rows: int,
 ) -> Solved:
     """Minimise F from u = w on; all vectors float64, shape (d,).
 
@@ -133,6 +139,7 @@ def minimise(
     accuracy : how far from a solution (w(z), z) may be, relative to F
     samples : strides, the last one 1
     mean_squares : of every feature's entries over all rows, with the factors that F has
+    rows : of the shard
     """
     passes = 0.0
     kinked = not loss.logistic and loss.curvature == 0.0
@@ -158,10 +165,10 @@ def minimise(
     u, untried = w, bool(w.any())
     share, refused, damping = 1.0, 0, 0.0
     for stride in samples:
-        enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY)
+        enough = accuracy if stride == 1 else max(accuracy, SAMPLE_ACCURACY, stride * len(w) / rows)
         here = point(u, None, stride)
         while passes < (MOST_PASSES if stride == 1 else MOST_SAMPLED):
-            allowed, smoothing = enough * abs(here.value), SMOOTHED * accuracy * abs(here.value)
+            allowed, smoothing = enough * abs(here.value), SMOOTHED * enough * abs(here.value)
             if stride == 1 and here.error <= allowed:
                 break
             smoothness = 0.25 / mu if kinked else loss.smoothness
