@@ -12,7 +12,9 @@ from coordinator.schedule import (
     EPSILON,
     EXACT,
     FEW,
+    FINE,
     LOOSE,
+    LOOSE_ALONE,
     WORTH_A_BLOCK,
     WORTH_NEWTON,
     WORTH_NEWTON_SMOOTHED,
@@ -96,9 +98,14 @@ def test_several_blocks_make_longer_rounds_the_looser_rows_are_coupled(coupling:
 
 def test_blocks_are_free_where_rows_are_coupled_loosely() -> None:
     def free(
-        threads: int = 2, blocks: int = 2, shared: int = 1, coupling: float = LOOSE / 2, tol: float = COARSE
+        threads: int = 2,
+        blocks: int = 2,
+        shared: int = 1,
+        coupling: float = LOOSE / 2,
+        tol: float = COARSE,
+        alone: bool = False,
     ) -> bool:
-        return blocks_are_free(threads, blocks, 2 * WORTH_A_BLOCK, shared, coupling, tol)
+        return blocks_are_free(threads, blocks, 2 * WORTH_A_BLOCK, shared, coupling, tol, alone)
 
     assert free()
     assert not free(blocks=3)
@@ -109,6 +116,13 @@ def test_blocks_are_free_where_rows_are_coupled_loosely() -> None:
     assert not free(threads=3)
     assert free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR)
     assert not free(shared=WORTH_A_BLOCK // ENTRIES_WORTH_A_VECTOR + 1)
+    # a sole worker's tell each other often
+    assert free(coupling=LOOSE_ALONE / 2, alone=True)
+    assert not free(coupling=LOOSE_ALONE / 1.9, alone=True)
+    assert not free(coupling=LOOSE_ALONE / 2)
+    assert free(tol=FINE, alone=True)
+    assert not free(tol=FINE / 2, alone=True)
+    assert not free(tol=FINE, coupling=LOOSE_ALONE / 2, alone=True)
 
 
 SHORT = int(ENTRIES_OF_A_ROW)
