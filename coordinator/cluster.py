@@ -313,6 +313,8 @@ class Cluster:
             self._push(rounds)
             parts = self._gather()
             for problem, ask in rounds.items():
+                if ask.request.finish:  # from here on no round leads anywhere
+                    self._logs[problem].clear()
                 answers = [part[problem] for part in parts if problem in part]
                 if len(answers) < len(parts):
                     lost.add(problem)
@@ -322,8 +324,6 @@ class Cluster:
 
     def _push(self, rounds: Mapping[int, Ask]) -> None:
         for problem, ask in rounds.items():
-            if ask.request.finish:
-                self._logs[problem].clear()
             self._logs[problem].note(ask)
         self._each(
             lambda link: link.push(

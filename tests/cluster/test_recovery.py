@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from acccocoa import synthetic
+from acccocoa.v1 import worker_pb2 as pb
 from tests.cluster import recompute
 from tests.cluster.arena import HINGE, Arena, Undisturbed
 from tests.cluster.chaos import small_disk
 from tests.integration.processes import Launcher
+from tests.integration.wire import man_in_the_middle
 from tests.support.forked import POLL_SECONDS, Forked
 
 MakeArena = Callable[..., Arena]
@@ -80,6 +82,33 @@ def test_a_killed_sole_worker_ends_its_rounds_where_it_did(arena: MakeArena, cov
     some.wait_round(100, coordinator)
     result = replayed(some, coordinator, 0)
     assert (result["rounds"], result["primal"]) == (expected["rounds"], expected["primal"])
+
+
+@pytest.mark.parametrize("limit", [(), ("--max-rounds", "1")], ids=["", "max-rounds"])
+def test_a_sole_worker_killed_when_its_answer_has_arrived(
+    arena: MakeArena, covtype_like: Path, limit: tuple[str, ...]
+) -> None:
+    """All that it would still be asked is to end the job there."""
+    some = arena(covtype_like, 1, kept=False)
+    options = ("--lam", "1e-2", "--tol", "1e-3", "--local-solver", "sdca", *limit)
+    expected, model = some.undisturbed(*options)
+    assert expected["rounds"] == 1
+    killed: list[int] = []
+
+    def kill(reply: pb.SolveReply) -> Iterator[pb.SolveReply]:
+        yield reply
+        if not killed and any(answer.update.HasField("standing") for answer in reply.answers.answers):
+            killed.append(0)
+            some.workers[0].kill()
+            some.back(0)
+
+    with man_in_the_middle(some.addresses[0], tamper=kill) as middle:
+        train = ("train", "--workers", middle, "--json", "--model", some.model, *options)
+        result = some.result(some.start(*train, package="coordinator"))
+    assert killed
+    assert (result["reconnects"], result["replayed"], result["resyncs"]) == (1, 1, 0)
+    assert (result["status"], result["rounds"], result["dual"]) == ("converged", 1, expected["dual"])
+    assert some.model.read_bytes() == model
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["state", "no state"])
