@@ -43,12 +43,6 @@ FOLDS_MAX = 1000
 LOCAL_EPOCHS_MAX = 1000
 """Passes in one round: the order of visits is held in memory, and no round is worth more."""
 
-KINK = 2.0
-"""Curvature that a classifier's loss counts with at most: a hinge costs about as many passes as the squared one."""
-
-MARGINS = 0.1
-"""Curvature that the logistic loss counts with: 1/4 it has only where the margin is 0."""
-
 
 def _positive(flag: str, value: float | None) -> None:
     if value is not None and not (math.isfinite(value) and value > 0):
@@ -254,7 +248,7 @@ class ObjectiveConfig:
 
         Returns
         -------
-        with L at most KINK for classifiers, and MARGINS for the logistic loss; inf where it is not known
+        with L as Loss.bend; inf where it is not known
         """
         if self.normalize == "rows":
             norm = 1.0
@@ -262,12 +256,8 @@ class ObjectiveConfig:
             norm = math.sqrt(d)
         elif norm == 0.0:
             return math.inf
-        loss = losses.loss(self.loss, self.loss_parameter)
-        curvature = min(loss.smoothness, KINK) if loss.classifier else loss.smoothness
-        bias = self.bias or 0.0
-        return self._over_strength(
-            (MARGINS if loss.logistic else curvature) * (norm * norm + bias * bias) * heaviest, n
-        )
+        bend, bias = losses.loss(self.loss, self.loss_parameter).bend, self.bias or 0.0
+        return self._over_strength(bend * (norm * norm + bias * bias) * heaviest, n)
 
     def _over_strength(self, curvature: float, n: int) -> float:
         return curvature / (self.strength(n) * (1.0 - self.l1_ratio) * n)

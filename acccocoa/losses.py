@@ -24,6 +24,12 @@ from numpy.typing import NDArray
 from acccocoa.errors import UsageError
 from acccocoa.vectors import inner
 
+KINK = 2.0
+"""Curvature that a classifier's loss counts with at most: a hinge costs about as many passes as the squared one."""
+
+MARGINS = 0.1
+"""Curvature that the logistic loss counts with: 1/4 it has only where the margin is 0."""
+
 
 class Loss(NamedTuple):
     """A loss in the form the numba kernels take it: numbers only.
@@ -49,6 +55,13 @@ class Loss(NamedTuple):
         if self.logistic:
             return 0.25
         return 1.0 / self.curvature if self.curvature > 0 else np.inf
+
+    @property
+    def bend(self) -> float:
+        """L_loss as it shows in passes by examples: at most KINK for classifiers, and MARGINS for the logistic loss."""
+        if self.logistic:
+            return MARGINS
+        return min(self.smoothness, KINK) if self.classifier else self.smoothness
 
     @property
     def newton(self) -> bool:

@@ -40,9 +40,11 @@ DOUBT = 1.1
 """Where a sample says that the gap is at most so many times what is wanted, it is computed from all rows."""
 
 MOST_PARTS = 8
+PARTS_BY_COUPLING = 12.0
 ENTRIES_WORTH_TELLING = 1 << 19
 SUPPORT_WORTH_TELLING = 2
-"""A part of a pass has so many entries in every block, and so many for every entry of the vectors that are added up."""
+"""Parts of a pass: at most, and by that times the coupling and the blocks; a part has so many entries in every block,
+and so many for every entry of the vectors that are added up."""
 
 NOT_CENTRED: Vector = np.empty(0)
 """The rows count as they are."""
@@ -85,18 +87,23 @@ class RoundPlan:
         return self.gamma * self.theta
 
 
-def parts_of_a_pass(entries: int, support: int, blocks: int) -> int:
-    """How often blocks of one worker tell each other in a pass: the more often, the fewer passes are needed.
+def parts_of_a_pass(entries: int, support: int, blocks: int, coupling: float) -> int:
+    """How often blocks of one worker tell each other in a pass: the more often, the fewer passes are needed, where rows
+    are coupled. It takes half a millisecond, and longer where a block has the longer rows.
 
     (Two blocks, to 1e-3, passes with 1, 2, 4, 8 and 16 parts, and with one block: hinge, rcv1-like lam 1e-4 5.0, 3.7,
     3.7, 3.7, 3.9, and 4; 1e-5 36, 17, 10, 7, 6, and 4; words 1e-5 13, 6.3, 4.6, 3.7, 3.8, and 4; debdesc 1e-4 7, 5, 4,
     4, 4, and 4; logistic, words 1e-5 4, 4, 4, 3, 3, and 3. Milliseconds of all: words, hinge 748, 292, 208, 162, 170,
-    and 312.)
+    and 312; of 1, 2, 4, 8 and one block, rcv1-like logistic 1e-4 141, 140, 147, 151, and 235; kdd99 133, 143, 150, 175,
+    and 255; hinge 114, 112, 110, 108, and 184; words 1e-4 258, 253, 259, 284, and 472.)
+
+    coupling : see config.ObjectiveConfig.coupling_of_rows
     """
     if blocks == 1:
         return 1
     each = max(ENTRIES_WORTH_TELLING, SUPPORT_WORTH_TELLING * support)
-    return min(MOST_PARTS, max(1, round(entries / (blocks * each))))
+    wanted = math.ceil(min(MOST_PARTS, PARTS_BY_COUPLING * coupling * blocks))
+    return max(1, min(wanted, round(entries / (blocks * each))))
 
 
 @functools.lru_cache(maxsize=32)
@@ -195,6 +202,12 @@ class LocalSolver:
         self.left_out = np.zeros(shard.n, dtype=np.bool_) if left_out is None else left_out
         self._weights_left_out = self.s[self.left_out]
         self.s[self.left_out] = 0.0
+
+    @property
+    def _coupling(self) -> float:
+        """See ObjectiveConfig.coupling_of_rows; `scale` is 1 / n where the whole problem is solved here."""
+        largest = float(self._squared_norms.max(initial=0.0)) * float(self.s.max(initial=0.0))
+        return self.problem.lipschitz * self.problem.scale * largest * self.loss.bend if largest > 0.0 else 0.0
 
     def _each_block(self, work: Callable[[int, Block], T]) -> list[T]:
         """Run the work on every block at the same time; results in the order of the blocks."""
@@ -475,7 +488,7 @@ class LocalSolver:
         None when it is not after all visits. The blocks then end with the same u, each with its share of A dz.
         """
         blocks, number, left = self.shard.blocks, 0, list(plan.visits)
-        parts = parts_of_a_pass(self.shard.nnz, len(self.shard.support), len(blocks))
+        parts = parts_of_a_pass(self.shard.nnz, len(self.shard.support), len(blocks), self._coupling)
         while any(left):
             for part in range(parts):
                 shares = [block.buckets * (part + 1) // parts - block.buckets * part // parts for block in blocks]

@@ -132,6 +132,7 @@ def test_a_sample_ends_it_as_all_rows_would(loss: str, enough: float) -> None:
 def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks tell each other eight times in a pass, however few entries there are."""
     monkeypatch.setattr("worker.local_solver.ENTRIES_WORTH_TELLING", 1)
+    monkeypatch.setattr("worker.local_solver.PARTS_BY_COUPLING", math.inf)
     monkeypatch.setattr("worker.local_solver.SUPPORT_WORTH_TELLING", 0)
 
 
@@ -154,7 +155,7 @@ def test_blocks_that_tell_each_other_in_a_pass(loss: str, blocks: int) -> None:
 @pytest.mark.usefixtures("talkative")
 def test_that_saves_passes() -> None:
     problem = Problem("hinge", 1e-4, len(text().y))
-    assert parts_of_a_pass(10, 1, 2) == 5
+    assert parts_of_a_pass(10, 1, 2, 1.0) == 5
     often = first_round(text(), problem, 1e-2, blocks=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("worker.local_solver.MOST_PARTS", 1)
@@ -165,18 +166,20 @@ def test_that_saves_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "support", "blocks", "parts"),
+    ("entries", "support", "blocks", "coupling", "parts"),
     [
-        (1 << 30, 10, 1, 1),  # nobody to tell
-        (1000, 10, 2, 1),
-        (3 << 20, 1000, 2, 3),
-        (3 << 20, 1 << 19, 2, 2),  # vectors are long
-        (1 << 30, 1000, 2, 8),
-        (1 << 30, 1 << 27, 4, 1),
+        (1 << 30, 10, 1, math.inf, 1),  # nobody to tell
+        (1000, 10, 2, math.inf, 1),
+        (3 << 20, 1000, 2, 1.0, 3),
+        (3 << 20, 1 << 19, 2, 1.0, 2),  # vectors are long
+        (1 << 30, 1000, 2, 1.0, 8),
+        (1 << 30, 1000, 2, 0.1, 3),  # nothing much to tell
+        (1 << 30, 1000, 2, 0.0, 1),
+        (1 << 30, 1 << 27, 4, math.inf, 1),
     ],
 )
-def test_how_often_blocks_tell_each_other(entries: int, support: int, blocks: int, parts: int) -> None:
-    assert parts_of_a_pass(entries, support, blocks) == parts
+def test_how_often_blocks_tell_each_other(entries: int, support: int, blocks: int, coupling: float, parts: int) -> None:
+    assert parts_of_a_pass(entries, support, blocks, coupling) == parts
 
 
 def test_examples_that_weigh_more_or_nothing() -> None:
