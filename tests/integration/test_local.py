@@ -177,7 +177,8 @@ LOGISTIC = ("--loss", "logistic", "--lam", 1e-2)
     ("objective", "passes", "blocks"),
     [
         (LOGISTIC, 1.0, 2),
-        ((*LOGISTIC, "--tol", 1e-4), 1.0, 1),
+        ((*LOGISTIC, "--tol", 1e-4), 1.0, 2),
+        ((*LOGISTIC, "--tol", 1e-5), 1.0, 1),
         ((*LOGISTIC, "--class-weight", "1=100000"), 0.5, 1),
         (("--loss", "logistic", "--lam", 1e-7), 0.5, 1),
         (("--loss", "hinge", "--lam", 1e-2), 1.0, 2),
