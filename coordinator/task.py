@@ -340,13 +340,12 @@ def blocks_in_a_shard(
         return 1
     stop = stop or settings.stop
     entries, tol = max(shard.nnz for shard in shards), stop.tol
-    coupling = _coupling(settings, shards, job)
+    coupling, sole = _coupling(settings, shards, job), len(shards) == 1 and together == 1
     if is_narrow(job.coordinates, job.shared):
         if settings.cluster.workers is not None or settings.algorithm.threads is not None:  # as the user says
             return threads
-        alone = len(shards) == 1 and together == 1
-        return 2 if alone and not job.by_features and two_blocks_pay(entries, coupling, tol) else 1
-    alone = _ends_rounds(settings, shards, job, stop) and together == 1
+        return 2 if sole and not job.by_features and two_blocks_pay(entries, coupling, tol) else 1
+    alone = sole and _ends_rounds(settings, shards, job, stop)
     return threads if blocks_are_free(threads, job.blocks, entries, job.shared, coupling, tol, alone) else 1
 
 

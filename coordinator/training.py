@@ -391,12 +391,11 @@ class Training:
         """Be where `state` was called."""
         ordered = self._workers.order.ordered
         arrays = {name: array if name == "alpha" else ordered(array) for name, array in arrays.items()}
-        self.progress = Progress(**facts["progress"])
-        self.progress.fell = (self.progress.fell[0], self.progress.fell[1])
-        if self.progress.standing is not None:
-            self.progress.standing = (self.progress.standing[0], self.progress.standing[1])
-        if self.progress.ended is not None:
-            self.progress.ended = (self.progress.ended[0], self.progress.ended[1])
+        # JSON has lists for pairs
+        progress: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in facts["progress"].items()
+        }
+        self.progress = Progress(**progress)
         self.best.primal, self.best.dual = facts["best"]["primal"], facts["best"]["dual"]
         self.best.w = arrays.get("best_w")
         self._since.primal, self._since.dual = facts["since"]["primal"], facts["since"]["dual"]
@@ -677,7 +676,6 @@ class Training:
         self._stand_at(self.loop.sum_up(parts), lineage)
         self.progress.resyncs += 1
         self.progress.newton = 0
-        self.progress.standing = None
 
     def _estimated(self, samples: Sequence[GapSample]) -> float | None:
         """The gap at (y_t, w_t), going by a sample of the coordinates; None where there were none in it."""

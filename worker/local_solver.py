@@ -203,7 +203,7 @@ class LocalSolver:
         self._weights_left_out = self.s[self.left_out]
         self.s[self.left_out] = 0.0
 
-    @property
+    @functools.cached_property
     def _coupling(self) -> float:
         """See ObjectiveConfig.coupling_of_rows; `scale` is 1 / n where the whole problem is solved here."""
         largest = float(self._squared_norms.max(initial=0.0)) * float(self.s.max(initial=0.0))
@@ -375,7 +375,7 @@ class LocalSolver:
 
     def columns(self, state: DualState, gamma_theta: float) -> Vector:
         """A_k y_k with y = (1 - gamma theta) alpha + gamma theta z, on the support, from the dual variables alone."""
-        return self._columns(state.alpha + gamma_theta * (state.z - state.alpha))
+        return self._columns(state.y(gamma_theta))
 
     def _columns(self, coordinates: Vector) -> Vector:
         """A_k times them, on the support."""
@@ -545,7 +545,8 @@ class LocalSolver:
         standing = self._standing(z_next, solved.columns) if plan.enough > 0.0 else None
         cursors, idle = list(state.cursors), state.idle.copy()
         state.pending = Pending(z_next, plan.gamma_theta, plan.fraction, cursors, idle, standing=standing)
-        return solved.columns - (a_z if standing is None else 0.0), round(solved.passes * shard.n)
+        answer = solved.columns - a_z if standing is None else solved.columns
+        return answer, round(solved.passes * shard.n)
 
     def _derivatives(self, u: Vector, before: Vector | None, mu: float, stride: int, z: Vector) -> newton.Derivatives:
         """See newton.Evaluate; what belongs to u is put into z."""

@@ -687,7 +687,7 @@ def _answer(solver: LocalSolver, state: DualState, asked: _Asked) -> _Answered:
     if request.audit:
         vectors.append(solver.columns(state, plan.gamma_theta))
     if request.coordinates:
-        vectors.append(state.alpha + plan.gamma_theta * (state.z - state.alpha))
+        vectors.append(state.y(plan.gamma_theta))
     if request.replay:
         _solve(solver, state, plan, w, request.next_lineage, 0)
     if request.sample and not request.solve:

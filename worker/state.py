@@ -160,6 +160,14 @@ class DualState:
         self.cursors = pending.cursors
         self.idle = pending.idle
 
+    def y(self, gamma_theta: float) -> Vector:
+        """y_t = alpha_t + gamma theta_t (z_t - alpha_t), float64, shape (n,); a vector of its own."""
+        y = buffers.copy(self.z)
+        y -= self.alpha
+        y *= gamma_theta
+        y += self.alpha
+        return y
+
     def finish(self, gamma_theta: float, lineage: str, project: Callable[[Vector], None] = lambda _: None) -> Snapshot:
         """Let y_t be where the job ends: the state of the next round, of a new lineage, is alpha = z = y_t.
 
@@ -169,10 +177,7 @@ class DualState:
         -------
         that state
         """
-        y = buffers.copy(self.z)
-        y -= self.alpha
-        y *= gamma_theta
-        y += self.alpha
+        y = self.y(gamma_theta)
         project(y)
         self.pending = Pending(y, gamma_theta, 1.0, list(self.cursors), self.idle, lineage, final=True)
         final = self.final

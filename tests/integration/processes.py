@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol, Self
 
 import psutil
 
-from tests.support.forked import Child, Forkery, Package
+from tests.support.forked import Child, Forkery, Package, inherited
 
 POLL_SECONDS = 0.02
 """How often a condition is looked at that nobody tells about."""
@@ -245,17 +245,12 @@ class Launcher:
         self, *command: object, environment: Mapping[str, str] = NOTHING
     ) -> Callable[[Sequence[int]], Process]:
         """What starts a Python with those arguments."""
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ACCCOCOA_", "GRPC_")) and not name.lower().endswith("_proxy")
-        }
 
         def start(streams: Sequence[int]) -> Process:
             return subprocess.Popen(
                 [sys.executable, *map(str, command)],
                 cwd=self.directory,
-                env=inherited | self._environment(environment),
+                env=inherited() | self._environment(environment),
                 stdin=streams[0],
                 stdout=streams[1],
                 stderr=streams[2],

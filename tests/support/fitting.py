@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from acccocoa import losses
+from acccocoa import losses, synthetic
 from acccocoa.config import StopConfig
 from acccocoa.examples import Examples
 from acccocoa.losses import Vector
@@ -72,6 +73,14 @@ def data(sparse: bool, classifier: bool) -> Data:
         x *= rng.random((n, d)) < 0.5 / (1.0 + 0.2 * np.arange(d))
     target = x @ (rng.standard_normal(d) * (rng.random(d) < 0.5)) + 0.5 * rng.standard_normal(n)
     return Data(x, np.where(target > 0.3, 1.0, -1.0) if classifier else target)
+
+
+@functools.cache
+def likeness(like: str, n: int, d: int) -> Data:
+    """Two classes in the likeness of a real set."""
+    examples = synthetic.examples(like, n, d, 1)
+    rows = csr_array((examples.values, examples.indices, examples.indptr), shape=(examples.n, examples.d))
+    return Data(rows.toarray().astype(np.float64), np.where(examples.labels > 0, 1.0, -1.0))
 
 
 def data_for(loss: str, sparse: bool = False) -> Data:

@@ -30,6 +30,15 @@ POLL_SECONDS = 0.005
 """How often a condition is looked at that nobody tells about."""
 
 
+def inherited() -> dict[str, str]:
+    """Of the environment what is tested may see: it must not depend on proxies, nor take options from there."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCCOCOA_", "GRPC_")) and not name.lower().endswith("_proxy")
+    }
+
+
 class Child:
     """A process under way, with what subprocess.Popen has as far as tests use it.
 
@@ -136,13 +145,7 @@ class Forkery:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        # what is tested must not depend on the machine's proxies, nor take options from the environment
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ACCCOCOA_", "GRPC_")) and not name.lower().endswith("_proxy")
-        }
-        environment |= {"PYTHONWARNINGS": "default", "NO_COLOR": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = inherited() | {"PYTHONWARNINGS": "default", "NO_COLOR": "1", "OPENBLAS_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment

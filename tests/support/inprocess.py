@@ -180,7 +180,7 @@ class InProcessWorkers:
         """As coordinator.messages says of Ask and Resync."""
         alpha = np.zeros(self._features)
         for rank, (state, shard) in enumerate(zip(self.states, self.shards, strict=True)):
-            alpha[shard.rows] = state.alpha + self._plan(rank).gamma_theta * (state.z - state.alpha)
+            alpha[shard.rows] = state.y(self._plan(rank).gamma_theta)
         return alpha
 
     @property

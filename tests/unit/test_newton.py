@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse import csr_array
 
-from acccocoa import losses, synthetic
+from acccocoa import losses
 from acccocoa.losses import Loss, Vector
 from acccocoa.problem import Certified, Problem, certify
 from coordinator.schedule import NEWTON_SHARE
-from tests.support.fitting import Data, some_weights
+from tests.support.fitting import Data, likeness, some_weights
 from tests.support.inprocess import InProcessWorkers
 from tests.unit.test_training import breast_cancer, diabetes
 from worker import newton
@@ -217,10 +216,7 @@ def test_z_is_of_the_answer_when_the_last_step_is_refused(watch: Watch) -> None:
 @pytest.mark.parametrize("lam", [1e-3, 1e-4])
 def test_samples_of_rare_features_lead_nowhere_else(lam: float) -> None:
     """Where they were minimised to the end, all passes went by without coming near (41.7 at 1e-3)."""
-    examples = synthetic.examples("covtype", 20_000, 54, 1)
-    rows = csr_array((examples.values, examples.indices, examples.indptr), shape=(examples.n, examples.d))
-    data = Data(rows.toarray().astype(np.float64), np.where(examples.labels > 0, 1.0, -1.0))
-    found = first_round(data, Problem("hinge", lam, 20_000), NEWTON_SHARE * 1e-3)
+    found = first_round(likeness("covtype", 20_000, 54), Problem("hinge", lam, 20_000), NEWTON_SHARE * 1e-3)
     assert found.certified.relative_gap <= 1e-3
     assert found.passes <= 25.0
 

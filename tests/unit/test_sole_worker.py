@@ -1,6 +1,5 @@
 """A sole worker ends its rounds when the gap is small enough: what it answers then, and runs that are made so."""
 
-import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -9,9 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.sparse import csr_array
 
-from acccocoa import synthetic
 from acccocoa.config import StopConfig, Wire
 from acccocoa.losses import Vector
 from acccocoa.problem import Certified, Problem, certify
@@ -19,7 +16,7 @@ from coordinator.outer_loop import OuterLoop
 from coordinator.schedule import ENOUGH, CertificateSchedule, Work
 from coordinator.training import CertifiedRound, Outcome, Training
 from tests.support.asked import Asked, assert_goes_on_where_its_state_was_taken
-from tests.support.fitting import Data, some_weights
+from tests.support.fitting import Data, likeness, some_weights
 from tests.support.inprocess import InProcessWorkers
 from tests.unit.test_training import data_for, other_optimum, patient_liblinear_w, primal, problem_of
 from worker.local_solver import RoundPlan, parts_of_a_pass
@@ -45,12 +42,9 @@ class Round:
     certified: Certified
 
 
-@functools.cache
 def text() -> Data:
-    """Rows in the likeness of a text set: sparse, few of them coupled closely."""
-    examples = synthetic.examples("rcv1", 6000, 3000, 1)
-    rows = csr_array((examples.values, examples.indices, examples.indptr), shape=(examples.n, examples.d))
-    return Data(rows.toarray().astype(np.float64), np.where(examples.labels > 0, 1.0, -1.0))
+    """Sparse rows, few of them coupled closely."""
+    return likeness("rcv1", 6000, 3000)
 
 
 def first_round(
