@@ -184,7 +184,7 @@ def _threads(settings: Settings, examples: Examples, cores: int) -> int:
 
 
 def open_cluster(
-    stack: ExitStack, settings: Settings, progress: report.Progress, job_id: str
+    stack: ExitStack, settings: Settings, progress: report.Progress, interruption: Interruption, job_id: str
 ) -> tuple[Cluster, list[ShardDescription]]:
     """Connect to the workers, started here if need be; they end with the stack."""
     config = settings.cluster
@@ -211,7 +211,8 @@ def open_cluster(
 
     def connect(links: list[WorkerLink]) -> Cluster:
         # the workers read their shards meanwhile
-        kernels.compile_kernels()
+        with interruption.held():
+            kernels.compile_kernels()
         cluster = Cluster(
             links,
             patience=config.worker_patience,
@@ -220,6 +221,7 @@ def open_cluster(
             tell=progress.stage,
         )
         stack.callback(cluster.close)
+        cluster.while_waiting = interruption.announcer(progress.stage)
         return cluster
 
     if config.workers is not None:
@@ -333,7 +335,6 @@ def open_job(
     interruption = stack.enter_context(interruptible())
     service = CoordinatorService(job_id, settings.objective.loss, interruption.ask)
     trace, progress, found = task.observers(stack, settings, service, trace_bytes)
-    cluster, shards = open_cluster(stack, settings, progress, job_id)
-    cluster.while_waiting = interruption.announcer(progress.stage)
+    cluster, shards = open_cluster(stack, settings, progress, interruption, job_id)
     job = task.describe(settings, shards, job_id, manifest)
     return Opened(interruption, service, trace, progress, found, cluster, shards, job)
